@@ -1,0 +1,108 @@
+//! One call into a GPU library, and the sums over many.
+
+use crate::{Direction, Histogram, WaitReason};
+
+macro_rules! ids {
+    ($($(#[$meta:meta])* $name:ident)+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+    )+};
+}
+
+ids! {
+    /// A process image in the trace file: a pid between two execs.
+    ProcessId
+    /// A thread of a process in the trace file.
+    ThreadId
+    /// A mapped file that calls were issued from.
+    ModuleId
+    /// A traced function of one layer.
+    OpId
+}
+
+/// One finished call, ready to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    /// Runnable, but another thread had the CPU.
+    pub runqueue_ns: u64,
+    /// Off the CPU and not runnable. What is left of the duration is running time.
+    pub blocked_ns: u64,
+    pub thread: ThreadId,
+    pub op: OpId,
+    pub device: Option<u16>,
+    /// The stream handle as the program passed it; `None` where the function takes no stream.
+    pub stream: Option<u64>,
+    pub direction: Option<Direction>,
+    /// The kernel, graph or module handle the call was about.
+    pub handle: Option<u64>,
+    /// The module the call was issued from.
+    pub caller: Option<ModuleId>,
+    pub bytes: Option<u64>,
+    /// The memory the call allocated or freed.
+    pub address: Option<u64>,
+    pub ret_code: i32,
+    /// Start of the traced call this one was made inside of, by the same thread.
+    pub parent_start_ns: Option<u64>,
+    pub wait: Option<Wait>,
+    pub stack_id: Option<u32>,
+}
+
+impl Call {
+    pub fn running_ns(&self) -> u64 {
+        self.duration_ns.saturating_sub(self.runqueue_ns + self.blocked_ns)
+    }
+}
+
+/// What held a call up: its longest blocked stretch and its longest stretch in the run queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wait {
+    pub reason: Option<WaitReason>,
+    /// Who made the blocked thread runnable again; `None` when an interrupt did (a timer, a disk, a network card).
+    pub woken_by: Option<ThreadId>,
+    /// Who took the CPU when the thread was preempted.
+    pub preempted_by: Option<ThreadId>,
+}
+
+/// Every call of one thread into one function within one bucket of time, kept or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallStats {
+    pub bucket_ns: u64,
+    pub thread: ThreadId,
+    pub op: OpId,
+    pub count: u64,
+    pub sum_ns: u64,
+    pub min_ns: u64,
+    pub max_ns: u64,
+    pub runqueue_ns: u64,
+    pub blocked_ns: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub histogram: Histogram,
+    /// Share of the time the function was probed; counts are exact at 1.
+    pub fraction: f64,
+}
+
+/// Where a thread's wall time went within one bucket of time, inside traced calls and outside of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadTimes {
+    pub bucket_ns: u64,
+    pub thread: ThreadId,
+    pub wall_ns: u64,
+    pub runqueue_ns: u64,
+    /// By `WaitReason`, in its order.
+    pub blocked_ns: [u64; WaitReason::COUNT],
+    /// Wall time inside outermost traced calls.
+    pub in_calls_ns: u64,
+    pub in_calls_runqueue_ns: u64,
+    pub in_calls_blocked_ns: u64,
+}
+
+impl ThreadTimes {
+    pub fn running_ns(&self) -> u64 {
+        let waiting = self.runqueue_ns + self.blocked_ns.iter().sum::<u64>();
+        self.wall_ns.saturating_sub(waiting)
+    }
+}

@@ -1,0 +1,19 @@
+//! The words every other crate uses: what a call is, who made it, how its time was split, and what was lost.
+//!
+//! Nothing here does I/O or reads a clock. Times are Unix epoch nanoseconds, durations are nanoseconds.
+
+mod api;
+mod call;
+mod histogram;
+mod loss;
+mod process;
+mod session;
+mod wait;
+
+pub use api::{CallClass, Direction, Layer};
+pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, ThreadId, ThreadTimes, Wait};
+pub use histogram::Histogram;
+pub use loss::{LossReason, Losses};
+pub use process::{LifeKind, Process, ProcessLife};
+pub use session::{Session, SessionEnd};
+pub use wait::WaitReason;

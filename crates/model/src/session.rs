@@ -1,0 +1,33 @@
+//! One run of the tracer: what is known when it starts, and how it ended.
+
+use crate::Losses;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Session {
+    pub started_ns: u64,
+    pub version: String,
+    pub host: String,
+    pub boot_id: String,
+    pub kernel: String,
+    pub cpus: u32,
+    /// One line per GPU, as the driver names it.
+    pub gpus: Vec<String>,
+    pub driver: Option<String>,
+    pub command: String,
+    /// `session`, `multi` or `single`: how probes are attached on this kernel.
+    pub attach_path: String,
+    /// Measured cost of a probe on this machine.
+    pub probe_cost_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionEnd {
+    pub ended_ns: u64,
+    /// Finished calls the kernel counted.
+    pub seen: u64,
+    pub losses: Losses,
+    /// CPU time the tracer itself used.
+    pub agent_cpu_ns: u64,
+    /// Why the trace stopped: `finished`, `interrupted`, `disk full`...
+    pub reason: String,
+}

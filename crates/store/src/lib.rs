@@ -1,0 +1,22 @@
+//! The trace file: one SQLite file that a tracer writes and anybody reads.
+//!
+//! [`Writer`] is the only way in, [`Trace`] the only way out. Times come in as arguments; the only clock read
+//! here is the one that stops a query. Strings from traced programs are values, never part of a statement.
+
+mod answer;
+mod error;
+mod filter;
+mod functions;
+mod guard;
+mod histogram;
+mod lock;
+mod reader;
+mod schema;
+mod writer;
+
+pub use answer::{Answer, Limits, Truncation, Value};
+pub use error::{QueryError, StoreError};
+pub use filter::Filter;
+pub use reader::Trace;
+pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
+pub use writer::{Options, Writer};

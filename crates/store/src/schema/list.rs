@@ -1,0 +1,273 @@
+//! Every table, view and column of the file with its unit and meaning. A test holds this list equal to `schema.sql`.
+
+use super::{Column, Table};
+
+macro_rules! tables {
+    ($($kind:ident $name:ident $description:literal { $($column:ident $type:ident $unit:literal $meaning:literal;)+ })+) => {
+        pub(crate) const TABLES: &[Table] = &[$(Table {
+            name: stringify!($name),
+            kind: stringify!($kind),
+            description: $description,
+            columns: &[$(Column {
+                name: stringify!($column),
+                kind: stringify!($type),
+                unit: $unit,
+                description: $meaning,
+            },)+],
+        },)+];
+    };
+}
+
+tables! {
+    view cuda_events "One row per kept call into a GPU library, with who made it and where its time went. `running_ns + runqueue_ns + blocked_ns = duration_ns`." {
+        id INTEGER "ns since epoch" "Names the call: its start, made unique by adding a few nanoseconds where two calls started at once.";
+        timestamp_ns INTEGER "ns since epoch" "When the call started. Equal to `id`.";
+        duration_ns INTEGER "ns" "From entry to return.";
+        running_ns INTEGER "ns" "On a CPU.";
+        runqueue_ns INTEGER "ns" "Runnable while another thread had the CPU.";
+        blocked_ns INTEGER "ns" "Off the CPU and not runnable.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        op TEXT "" "The function that was called.";
+        layer TEXT "" "`driver` or `runtime`.";
+        class TEXT "" "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`.";
+        runtime_op TEXT "" "The runtime function the program called: of a driver call that the runtime library issued, or `op` itself in the runtime layer.";
+        device INTEGER "" "GPU index as the program counts them.";
+        stream INTEGER "" "Stream handle, 64 bits shown as a signed number.";
+        bytes INTEGER "bytes" "Size copied, set or allocated.";
+        direction TEXT "" "Of a copy: `HtoH`, `HtoD`, `DtoH`, `DtoD`, `PtoP`, or `default` where the driver works it out.";
+        ret_code INTEGER "" "What the function returned; 0 is success.";
+        cgroup_id INTEGER "" "The process's cgroup (v2), 64 bits shown as a signed number.";
+        stack_id INTEGER "" "Where in the program the call was made, when stacks were taken.";
+        parent_id INTEGER "ns since epoch" "`id` of the traced call this one was made inside of. That call has no row of its own when it was lost or expired.";
+        caller TEXT "" "The file whose code made the call.";
+        handle INTEGER "" "Kernel, graph or module handle, 64 bits shown as a signed number.";
+        address INTEGER "" "Memory that was allocated or freed, 64 bits shown as a signed number.";
+        blocked_on TEXT "" "What the longest blocked stretch waited for: `futex`, `io`, `fault`, `sleep`, `poll`, `stream`, `ioctl`, `other`.";
+        woken_by_pid INTEGER "" "Process that ended the longest blocked stretch; empty when an interrupt did.";
+        woken_by_tid INTEGER "" "Thread that ended it.";
+        woken_by_comm TEXT "" "Name of that thread.";
+        preempted_by_pid INTEGER "" "Process that took the CPU for the longest stretch in the run queue.";
+        preempted_by_tid INTEGER "" "Thread that took it.";
+        preempted_by_comm TEXT "" "Name of that thread.";
+        process_comm TEXT "" "The process's name.";
+        container_id TEXT "" "The process's container, where it has one.";
+        session_id INTEGER "" "The run of the tracer that saw the call.";
+    }
+    view call_stats "Every call, kept or not, summed per second, thread and function." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        op TEXT "" "The function.";
+        layer TEXT "" "`driver` or `runtime`.";
+        class TEXT "" "What the function is for.";
+        runtime_name TEXT "" "The runtime function that issues this driver function.";
+        count INTEGER "calls" "Finished calls.";
+        sum_ns INTEGER "ns" "Sum of their durations.";
+        min_ns INTEGER "ns" "Shortest.";
+        max_ns INTEGER "ns" "Longest.";
+        runqueue_ns INTEGER "ns" "Sum of their time runnable without a CPU.";
+        blocked_ns INTEGER "ns" "Sum of their time blocked.";
+        bytes INTEGER "bytes" "Sum of their sizes.";
+        errors INTEGER "calls" "Calls that returned an error.";
+        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`: eight buckets per power of two. `json_each` reads it anywhere; `percentile_ns(histogram, 0.99)` and `merge_histograms(histogram)` in `gpuwhy query`.";
+        fraction REAL "" "Share of the time the function was probed; counts are exact at 1.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view thread_times "Where each watched thread's wall time went, per second, inside traced calls and outside of them." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        wall_ns INTEGER "ns" "Time covered.";
+        runqueue_ns INTEGER "ns" "Runnable while another thread had the CPU.";
+        blocked_ns INTEGER "ns" "Blocked, for any reason.";
+        futex_ns INTEGER "ns" "Blocked on a futex: mutexes, condition variables, joins.";
+        io_ns INTEGER "ns" "Blocked on block I/O.";
+        fault_ns INTEGER "ns" "Blocked in a page fault.";
+        sleep_ns INTEGER "ns" "Asleep on purpose.";
+        poll_ns INTEGER "ns" "Blocked in poll, select or epoll.";
+        stream_ns INTEGER "ns" "Blocked on a pipe, socket or other stream.";
+        ioctl_ns INTEGER "ns" "Blocked in an ioctl, usually the GPU's kernel driver.";
+        other_ns INTEGER "ns" "Blocked on anything else.";
+        in_calls_ns INTEGER "ns" "Wall time inside outermost traced calls.";
+        in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
+        in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
+        session_id INTEGER "" "The run of the tracer.";
+        running_ns INTEGER "ns" "On a CPU.";
+    }
+    table nccl_events "One row per collective operation." {
+        timestamp_ns INTEGER "ns since epoch" "Start.";
+        duration_ns INTEGER "ns" "Duration.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        op TEXT "" "`ALL_REDUCE`, `BROADCAST`...";
+        rank INTEGER "" "Rank within the communicator.";
+        nranks INTEGER "" "Size of the communicator.";
+        comm_id_hash INTEGER "" "Names the communicator, equal on all ranks; 64 bits shown as a signed number.";
+        bytes INTEGER "bytes" "Size of the operation.";
+        ret_code INTEGER "" "What the function returned; 0 is success.";
+    }
+    table tcp_events "One row per TCP event." {
+        timestamp_ns INTEGER "ns since epoch" "When it happened.";
+        pid INTEGER "" "Process, where known.";
+        event TEXT "" "The kernel's name for it: `tcp_retransmit_skb`...";
+        saddr TEXT "" "Local address.";
+        sport INTEGER "" "Local port.";
+        daddr TEXT "" "Remote address.";
+        dport INTEGER "" "Remote port.";
+    }
+    table sessions "One row per run of the tracer." {
+        id INTEGER "" "Names the session.";
+        started_ns INTEGER "ns since epoch" "Start.";
+        version TEXT "" "Version of gpuwhy.";
+        host TEXT "" "Host name.";
+        boot_id TEXT "" "The kernel's boot id.";
+        kernel TEXT "" "Kernel release.";
+        cpus INTEGER "" "Online CPUs.";
+        gpus TEXT "" "JSON array, one string per GPU.";
+        driver TEXT "" "GPU driver version.";
+        command TEXT "" "Command line of the tracer.";
+        attach_path TEXT "" "How probes are attached: `session`, `multi` or `single`.";
+        probe_cost_ns INTEGER "ns" "Cost of a probe measured on this machine.";
+        last_commit_ns INTEGER "ns since epoch" "Last time something was written. What happened later is not in the file.";
+        stored INTEGER "calls" "Rows of this session in `calls`.";
+        ended_ns INTEGER "ns since epoch" "End; empty while the session runs, and for ever when the tracer was killed.";
+        seen INTEGER "calls" "Finished calls the kernel counted.";
+        agent_cpu_ns INTEGER "ns" "CPU time the tracer used.";
+        end_reason TEXT "" "Why it ended.";
+    }
+    table losses "What was not kept, by session and reason." {
+        session_id INTEGER "" "Session.";
+        reason TEXT "" "`ring_full`, `expired`, `not_written`...";
+        count INTEGER "" "How often.";
+    }
+    table warnings "What the tracer had to say." {
+        session_id INTEGER "" "Session.";
+        at_ns INTEGER "ns since epoch" "When.";
+        text TEXT "" "The warning.";
+    }
+    table clock_anchors "Pairs of kernel time and Unix time, taken now and then." {
+        session_id INTEGER "" "Session.";
+        monotonic_ns INTEGER "ns since boot" "The kernel's monotonic clock.";
+        unix_offset_ns INTEGER "ns" "What to add to it for Unix time.";
+    }
+    table processes "One row per process image: a pid between two execs." {
+        id INTEGER "" "Names the image.";
+        session_id INTEGER "" "Session.";
+        pid INTEGER "" "Process.";
+        parent_pid INTEGER "" "Its parent.";
+        started_ns INTEGER "ns since epoch" "Start of the process or of its last exec.";
+        uid INTEGER "" "User.";
+        comm TEXT "" "Name.";
+        exe TEXT "" "Executable.";
+        cmdline TEXT "" "Command line.";
+        cgroup_id INTEGER "" "cgroup (v2), 64 bits shown as a signed number.";
+        cgroup TEXT "" "cgroup path.";
+        container_id TEXT "" "Container, where there is one.";
+    }
+    table threads "One row per thread." {
+        id INTEGER "" "Names the thread.";
+        process_id INTEGER "" "`processes.id`.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "Name, the last one it had.";
+    }
+    table process_life "Forks, execs and exits." {
+        session_id INTEGER "" "Session.";
+        at_ns INTEGER "ns since epoch" "When.";
+        kind TEXT "" "`fork`, `exec` or `exit` (the last thread is gone).";
+        pid INTEGER "" "Process.";
+        child_pid INTEGER "" "The new process of a fork.";
+        status INTEGER "" "Wait status of an exit, as `waitpid` reports it.";
+        comm TEXT "" "Name.";
+    }
+    table modules "Files that calls were issued from." {
+        id INTEGER "" "Names the file.";
+        path TEXT "" "Its path.";
+        is_runtime INTEGER "" "1 for a CUDA runtime library, whose calls carry the runtime's name.";
+    }
+    table ops "Traced functions." {
+        id INTEGER "" "Names the function.";
+        name TEXT "" "Its name.";
+        layer TEXT "" "`driver` or `runtime`.";
+        class TEXT "" "What it is for.";
+        runtime_name TEXT "" "The runtime function that issues this driver function.";
+    }
+    table shapes "What many calls have in common. The table behind `cuda_events`." {
+        id INTEGER "" "Names the combination.";
+        session_id INTEGER "" "Session.";
+        thread_id INTEGER "" "`threads.id`.";
+        op_id INTEGER "" "`ops.id`.";
+        device INTEGER "" "GPU index.";
+        stream INTEGER "" "Stream handle, 64 bits shown as a signed number.";
+        direction TEXT "" "Of a copy.";
+        handle INTEGER "" "Kernel, graph or module handle, 64 bits shown as a signed number.";
+        module_id INTEGER "" "`modules.id` of the caller.";
+    }
+    table waits "What held calls up. The table behind `cuda_events`." {
+        id INTEGER "" "Names the combination.";
+        reason TEXT "" "What the longest blocked stretch waited for.";
+        woken_by_thread_id INTEGER "" "`threads.id` of who ended it.";
+        preempted_by_thread_id INTEGER "" "`threads.id` of who took the CPU.";
+    }
+    table calls "One row per kept call. Read `cuda_events` instead; this table is laid out for size." {
+        start_ns INTEGER "ns since epoch" "Start, made unique.";
+        duration_ns INTEGER "ns" "From entry to return.";
+        runqueue_ns INTEGER "ns" "Runnable while another thread had the CPU.";
+        blocked_ns INTEGER "ns" "Off the CPU and not runnable.";
+        shape_id INTEGER "" "`shapes.id`.";
+        wait_id INTEGER "" "`waits.id`.";
+        bytes INTEGER "bytes" "Size copied, set or allocated.";
+        address INTEGER "" "Memory that was allocated or freed, 64 bits shown as a signed number.";
+        ret_code INTEGER "" "What the function returned.";
+        parent_delta_ns INTEGER "ns" "Start minus the start of the call this one was made inside of.";
+        stack_id INTEGER "" "Where in the program the call was made.";
+    }
+    table call_counts "The table behind `call_stats`." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        thread_id INTEGER "" "`threads.id`.";
+        op_id INTEGER "" "`ops.id`.";
+        count INTEGER "calls" "Finished calls.";
+        sum_ns INTEGER "ns" "Sum of their durations.";
+        min_ns INTEGER "ns" "Shortest.";
+        max_ns INTEGER "ns" "Longest.";
+        runqueue_ns INTEGER "ns" "Sum of their time runnable without a CPU.";
+        blocked_ns INTEGER "ns" "Sum of their time blocked.";
+        bytes INTEGER "bytes" "Sum of their sizes.";
+        errors INTEGER "calls" "Calls that returned an error.";
+        fraction REAL "" "Share of the time the function was probed.";
+        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`.";
+    }
+    table thread_usage "The table behind `thread_times`." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        thread_id INTEGER "" "`threads.id`.";
+        wall_ns INTEGER "ns" "Time covered.";
+        runqueue_ns INTEGER "ns" "Runnable while another thread had the CPU.";
+        futex_ns INTEGER "ns" "Blocked on a futex.";
+        io_ns INTEGER "ns" "Blocked on block I/O.";
+        fault_ns INTEGER "ns" "Blocked in a page fault.";
+        sleep_ns INTEGER "ns" "Asleep on purpose.";
+        poll_ns INTEGER "ns" "Blocked in poll, select or epoll.";
+        stream_ns INTEGER "ns" "Blocked on a pipe, socket or other stream.";
+        ioctl_ns INTEGER "ns" "Blocked in an ioctl.";
+        other_ns INTEGER "ns" "Blocked on anything else.";
+        in_calls_ns INTEGER "ns" "Wall time inside outermost traced calls.";
+        in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
+        in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
+    }
+    table schema_tables "This list: every table and view." {
+        name TEXT "" "Table or view.";
+        kind TEXT "" "`table` or `view`.";
+        description TEXT "" "What a row is.";
+    }
+    table schema_columns "This list: every column." {
+        table_name TEXT "" "Table or view.";
+        column_name TEXT "" "Column.";
+        type TEXT "" "`INTEGER`, `REAL` or `TEXT`.";
+        unit TEXT "" "Unit of the value, where it has one.";
+        description TEXT "" "What it says.";
+    }
+}

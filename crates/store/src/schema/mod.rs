@@ -1,0 +1,123 @@
+//! What is in a trace file: the statements that create it and the words that describe it.
+
+mod list;
+mod markdown;
+
+use rusqlite::{Connection, params};
+
+pub use markdown::schema_markdown;
+
+/// "gpwy": marks a SQLite file as a trace.
+pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");
+
+/// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`.
+pub const SCHEMA_VERSION: u32 = 1;
+
+const STATEMENTS: &str = include_str!("schema.sql");
+
+/// A table or view, as described in the file itself and in `docs/schema.md`.
+pub(crate) struct Table {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub description: &'static str,
+    pub columns: &'static [Column],
+}
+
+pub(crate) struct Column {
+    pub name: &'static str,
+    pub kind: &'static str,
+    /// Empty where a value has no unit.
+    pub unit: &'static str,
+    pub description: &'static str,
+}
+
+/// Fills an empty database, all or nothing.
+pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(STATEMENTS)?;
+    describe(&transaction)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+fn describe(connection: &Connection) -> rusqlite::Result<()> {
+    let mut tables = connection.prepare("INSERT INTO schema_tables VALUES (?, ?, ?)")?;
+    let mut columns = connection.prepare("INSERT INTO schema_columns VALUES (?, ?, ?, NULLIF(?, ''), ?)")?;
+    for table in list::TABLES {
+        tables.execute(params![table.name, table.kind, table.description])?;
+        for column in table.columns {
+            columns.execute(params![table.name, column.name, column.kind, column.unit, column.description])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuwhy_model::WaitReason;
+    use std::collections::BTreeSet;
+
+    fn fresh() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        connection
+    }
+
+    fn rows(connection: &Connection, sql: &str) -> BTreeSet<Vec<String>> {
+        let mut statement = connection.prepare(sql).unwrap();
+        let width = statement.column_count();
+        let row = |row: &rusqlite::Row<'_>| (0..width).map(|at| row.get(at)).collect();
+        statement.query_map([], row).unwrap().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn the_list_names_exactly_the_tables_and_views_of_the_file() {
+        let real = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'";
+        assert_eq!(rows(&fresh(), real), rows(&fresh(), "SELECT name, kind FROM schema_tables"));
+    }
+
+    #[test]
+    fn the_list_names_exactly_the_columns_of_the_file() {
+        let real = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+            WHERE t.type IN ('table', 'view') AND t.name NOT LIKE 'sqlite_%'";
+        assert_eq!(rows(&fresh(), real), rows(&fresh(), "SELECT table_name, column_name FROM schema_columns"));
+    }
+
+    #[test]
+    fn the_list_names_the_columns_in_the_order_and_with_the_types_of_the_tables() {
+        let connection = fresh();
+        for table in list::TABLES.iter().filter(|table| table.kind == "table") {
+            let mut statement = connection.prepare("SELECT name, type FROM pragma_table_info(?)").unwrap();
+            let real = statement.query_map([table.name], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            let real: Vec<(String, String)> = real.map(Result::unwrap).collect();
+            let listed = table.columns.iter().map(|c| (c.name.to_owned(), c.kind.to_owned()));
+            assert_eq!(real, listed.collect::<Vec<_>>(), "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn every_duration_and_time_names_its_unit() {
+        for table in list::TABLES {
+            for column in table.columns.iter().filter(|column| column.name.ends_with("_ns")) {
+                assert!(column.unit.starts_with("ns"), "{}.{}", table.name, column.name);
+            }
+        }
+    }
+
+    #[test]
+    fn thread_usage_has_one_column_per_wait_reason_in_their_order() {
+        let usage = list::TABLES.iter().find(|table| table.name == "thread_usage").unwrap();
+        let columns: Vec<&str> = usage.columns.iter().map(|column| column.name).collect();
+        let reasons: Vec<String> = WaitReason::ALL.iter().map(|reason| format!("{reason}_ns")).collect();
+        assert_eq!(columns[4..4 + WaitReason::COUNT], reasons);
+    }
+
+    #[test]
+    fn the_page_in_docs_is_the_one_the_list_makes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.md");
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(page == schema_markdown(), "docs/schema.md is stale: run `cargo run -p xtask -- docs`");
+    }
+}

@@ -1,0 +1,120 @@
+//! Sums per second, and turns in the lives of processes. A bucket that comes in parts is added up, never replaced.
+
+use gpuwhy_model::{CallStats, ProcessLife, ThreadTimes};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Writer, cut, signed};
+use crate::{StoreError, histogram};
+
+/// Bytes a row takes beside its text, about.
+const ROW_BYTES: usize = 80;
+
+impl Writer {
+    pub fn stats(&mut self, stats: &[CallStats]) -> Result<(), StoreError> {
+        self.sums(stats, |writer, stats| write_stats(&writer.connection, stats))
+    }
+
+    pub fn thread_times(&mut self, times: &[ThreadTimes]) -> Result<(), StoreError> {
+        self.sums(times, |writer, times| write_times(&writer.connection, times))
+    }
+
+    pub fn life(&mut self, life: &[ProcessLife]) -> Result<(), StoreError> {
+        self.sums(life, |writer, life| write_life(&writer.connection, writer.session, life))
+    }
+
+    fn sums<T>(&mut self, items: &[T], write: impl Fn(&Self, &T) -> rusqlite::Result<usize>) -> Result<(), StoreError> {
+        for slice in items.chunks(self.sums_per_transaction()) {
+            self.make_room()?;
+            let bytes =
+                self.write(|writer| slice.iter().map(|item| write(writer, item)).sum::<rusqlite::Result<_>>())?;
+            self.sums_grew(bytes);
+            if self.cap.is_some() {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_stats(connection: &Connection, stats: &CallStats) -> rusqlite::Result<usize> {
+    let histogram = merged_histogram(connection, stats)?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO call_counts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET
+           count = count + excluded.count, sum_ns = sum_ns + excluded.sum_ns,
+           min_ns = min(min_ns, excluded.min_ns), max_ns = max(max_ns, excluded.max_ns),
+           runqueue_ns = runqueue_ns + excluded.runqueue_ns, blocked_ns = blocked_ns + excluded.blocked_ns,
+           bytes = bytes + excluded.bytes, errors = errors + excluded.errors,
+           fraction = min(fraction, excluded.fraction), histogram = excluded.histogram",
+    )?;
+    statement.execute(params![
+        signed(stats.bucket_ns),
+        stats.thread.0,
+        stats.op.0,
+        signed(stats.count),
+        signed(stats.sum_ns),
+        signed(stats.min_ns),
+        signed(stats.max_ns),
+        signed(stats.runqueue_ns),
+        signed(stats.blocked_ns),
+        signed(stats.bytes),
+        signed(stats.errors),
+        // SQLite has no NaN, and takes it for a value that is missing.
+        if stats.fraction.is_nan() { 0.0 } else { stats.fraction },
+        histogram,
+    ])?;
+    Ok(ROW_BYTES + histogram.len())
+}
+
+fn merged_histogram(connection: &Connection, stats: &CallStats) -> rusqlite::Result<String> {
+    let mut statement = connection
+        .prepare_cached("SELECT histogram FROM call_counts WHERE bucket_ns = ? AND thread_id = ? AND op_id = ?")?;
+    let key = params![signed(stats.bucket_ns), stats.thread.0, stats.op.0];
+    let stored: Option<String> = statement.query_row(key, |row| row.get(0)).optional()?;
+    let mut merged = stats.histogram.clone();
+    if let Some(stored) = stored.and_then(|stored| histogram::from_json(&stored).ok()) {
+        merged.merge(&stored);
+    }
+    Ok(histogram::to_json(&merged))
+}
+
+fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO thread_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET
+           wall_ns = wall_ns + excluded.wall_ns, runqueue_ns = runqueue_ns + excluded.runqueue_ns,
+           futex_ns = futex_ns + excluded.futex_ns, io_ns = io_ns + excluded.io_ns,
+           fault_ns = fault_ns + excluded.fault_ns, sleep_ns = sleep_ns + excluded.sleep_ns,
+           poll_ns = poll_ns + excluded.poll_ns, stream_ns = stream_ns + excluded.stream_ns,
+           ioctl_ns = ioctl_ns + excluded.ioctl_ns, other_ns = other_ns + excluded.other_ns,
+           in_calls_ns = in_calls_ns + excluded.in_calls_ns,
+           in_calls_runqueue_ns = in_calls_runqueue_ns + excluded.in_calls_runqueue_ns,
+           in_calls_blocked_ns = in_calls_blocked_ns + excluded.in_calls_blocked_ns",
+    )?;
+    let [futex, io, fault, sleep, poll, stream, ioctl, other] = times.blocked_ns.map(signed);
+    statement.execute(params![
+        signed(times.bucket_ns),
+        times.thread.0,
+        signed(times.wall_ns),
+        signed(times.runqueue_ns),
+        futex,
+        io,
+        fault,
+        sleep,
+        poll,
+        stream,
+        ioctl,
+        other,
+        signed(times.in_calls_ns),
+        signed(times.in_calls_runqueue_ns),
+        signed(times.in_calls_blocked_ns),
+    ])?;
+    Ok(ROW_BYTES)
+}
+
+fn write_life(connection: &Connection, session: i64, life: &ProcessLife) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached("INSERT INTO process_life VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let (kind, comm) = (life.kind.as_str(), cut(&life.comm));
+    statement.execute(params![session, signed(life.at_ns), kind, life.pid, life.child_pid, life.status, comm])?;
+    Ok(ROW_BYTES + comm.len())
+}

@@ -1,0 +1,102 @@
+//! A disk that fills up costs calls, and never the file.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use gpuwhy_model::Call;
+use gpuwhy_store::{Options, StoreError, Writer};
+use support::*;
+use tempfile::TempDir;
+
+/// A file system of one MiB, unmounted when dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// `None`, with a word on stderr, where this user may not mount.
+    fn mount(options: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(directory.path()).status();
+        if mount.is_ok_and(|status| status.success()) {
+            return Some(Self(directory));
+        }
+        eprintln!("skipped: mounting a small disk needs root");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+fn batch(cast: &Cast, number: u64) -> Vec<Call> {
+    (0..1000).map(|at| cast.call((number * 1000 + at) * 5_000)).collect()
+}
+
+#[test]
+fn root_a_full_disk_is_told_and_what_was_committed_stays() {
+    let Some(disk) = SmallDisk::mount("size=1m") else { return };
+    let path = disk.path().join("trace.db");
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.commit(START_NS).unwrap();
+    let mut committed = 0;
+    let error = loop {
+        match writer.calls(&mut batch(&cast, committed)).and_then(|()| writer.commit(START_NS)) {
+            Ok(()) => committed += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert!(error.hint().is_some());
+    assert!(committed > 0);
+    assert_eq!(writer.take_not_written(), 1000);
+    assert_eq!(writer.take_not_written(), 0);
+    drop(writer);
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM cuda_events"), committed as i64 * 1000);
+    assert_eq!(number(&path, "SELECT stored FROM sessions"), committed as i64 * 1000);
+}
+
+#[test]
+fn root_writing_goes_on_when_there_is_space_again() {
+    let Some(disk) = SmallDisk::mount("size=2m") else { return };
+    let path = disk.path().join("trace.db");
+    let mut writer = writer(&path);
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    // Who the calls are made by is known first in a transaction that fails.
+    let cast = Cast::new(&mut writer);
+    let error = writer.calls(&mut (0..40_000).map(|at| cast.call(at * 5_000)).collect::<Vec<_>>());
+    let error = error.and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert_eq!(writer.take_not_written(), 40_000);
+    std::fs::remove_file(&filler).unwrap();
+    writer.calls(&mut batch(&cast, 1)).unwrap();
+    writer.finish(&end()).unwrap();
+    assert_eq!(lines(&path, "SELECT COUNT(*), MIN(comm), MIN(op) FROM cuda_events"), ["1000 python cuLaunchKernel"]);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn root_a_disk_too_small_for_a_trace_is_told_and_left_empty() {
+    let Some(disk) = SmallDisk::mount("size=16k") else { return };
+    let path = disk.path().join("trace.db");
+    let error = Writer::open(&path, &session(), &Options::default()).err().expect("too small");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn root_a_read_only_disk_is_told() {
+    let Some(disk) = SmallDisk::mount("size=1m,ro") else { return };
+    let error = Writer::open(disk.path().join("trace.db"), &session(), &Options::default()).err().expect("read-only");
+    assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
+}

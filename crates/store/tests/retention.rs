@@ -1,0 +1,154 @@
+//! A file with a size cap stays under it, forgets the oldest first and says what it forgot.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+
+use gpuwhy_model::{Call, CallStats, Histogram, LossReason, SessionEnd};
+use gpuwhy_store::{Limits, Options, StoreError, Trace, Writer};
+use support::*;
+
+const CAP: u64 = 2 << 20;
+
+fn capped(path: &Path) -> Writer {
+    Writer::open(path, &session(), &Options { max_size: Some(CAP) }).unwrap()
+}
+
+fn disk_bytes(path: &Path) -> u64 {
+    let log = path.with_extension("db-wal");
+    path.metadata().unwrap().len() + log.metadata().map_or(0, |found| found.len())
+}
+
+fn write_batches(writer: &mut Writer, path: &Path, cast: &Cast, batches: u64) {
+    for batch in 0..batches {
+        // Every handle is new, so that the dictionary of shapes has to be forgotten, too.
+        let call = |at: u64| Call { handle: Some(batch * 20 + at % 20), ..cast.call((batch * 1000 + at) * 5_000) };
+        writer.calls(&mut (0..1000).map(call).collect::<Vec<_>>()).unwrap();
+        writer.commit(START_NS + batch).unwrap();
+        assert!(disk_bytes(path) <= CAP, "{} bytes after batch {batch}", disk_bytes(path));
+    }
+}
+
+#[test]
+fn the_oldest_calls_make_room_and_are_counted() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path);
+    let cast = Cast::new(&mut writer);
+    write_batches(&mut writer, &path, &cast, 300);
+    writer.finish(&SessionEnd { seen: 300_000, ..end() }).unwrap();
+    assert!(disk_bytes(&path) <= CAP);
+    let stored = number(&path, "SELECT COUNT(*) FROM cuda_events");
+    assert!(stored > 20_000, "{stored} calls in {CAP} bytes");
+    assert_eq!(number(&path, "SELECT stored FROM sessions"), stored);
+    assert_eq!(number(&path, "SELECT count FROM losses WHERE reason = 'expired'"), 300_000 - stored);
+    let newest = START_NS as i64 + 299_999 * 5_000;
+    assert_eq!(number(&path, "SELECT MAX(id) FROM cuda_events"), newest);
+    assert_eq!(number(&path, "SELECT MIN(id) FROM cuda_events"), newest - (stored - 1) * 5_000);
+    assert!(number(&path, "SELECT COUNT(*) FROM shapes") < 25_000);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn expired_calls_count_for_the_session_that_made_them() {
+    let (_directory, path) = temporary();
+    let mut first = capped(&path);
+    let cast = Cast::new(&mut first);
+    write_batches(&mut first, &path, &cast, 30);
+    first.finish(&end()).unwrap();
+    let mut second = capped(&path);
+    let cast = Cast::new(&mut second);
+    for batch in 0..100 {
+        let calls = (0..1000).map(|at| cast.call(1_000_000_000 + (batch * 1000 + at) * 5_000));
+        second.calls(&mut calls.collect::<Vec<_>>()).unwrap();
+        second.commit(START_NS).unwrap();
+    }
+    second.finish(&end()).unwrap();
+    let sql = "SELECT stored + IFNULL(count, 0) FROM sessions LEFT JOIN losses ON session_id = id ORDER BY id";
+    assert_eq!(lines(&path, sql), ["30000", "100000"]);
+    assert_eq!(lines(&path, "SELECT stored FROM sessions WHERE id = 1"), ["0"]);
+    assert!(disk_bytes(&path) <= CAP);
+}
+
+fn second_of_stats(cast: &Cast, second: u64) -> Vec<CallStats> {
+    let mut histogram = Histogram::default();
+    (0..200).for_each(|index| histogram.add(index, 1_000_000));
+    let stats = |op| CallStats {
+        bucket_ns: START_NS + second * 1_000_000_000,
+        thread: cast.thread,
+        op,
+        count: 1,
+        sum_ns: 1,
+        min_ns: 1,
+        max_ns: 1,
+        runqueue_ns: 0,
+        blocked_ns: 0,
+        bytes: 0,
+        errors: 0,
+        histogram: histogram.clone(),
+        fraction: 1.0,
+    };
+    [cast.launch, cast.alloc].map(stats).to_vec()
+}
+
+#[test]
+fn sums_outlive_calls_but_not_the_cap() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path);
+    let cast = Cast::new(&mut writer);
+    for second in 0..1000 {
+        let calls = (0..200).map(|at| cast.call(second * 1_000_000_000 + at * 5_000));
+        writer.calls(&mut calls.collect::<Vec<_>>()).unwrap();
+        writer.stats(&second_of_stats(&cast, second)).unwrap();
+        writer.commit(START_NS).unwrap();
+        assert!(disk_bytes(&path) <= CAP);
+    }
+    writer.finish(&end()).unwrap();
+    let seconds = number(&path, "SELECT COUNT(DISTINCT bucket_ns) FROM call_stats");
+    assert!((50..1000).contains(&seconds), "{seconds}");
+    assert!(number(&path, "SELECT COUNT(*) FROM cuda_events") > 5_000);
+}
+
+#[test]
+fn a_reader_that_stays_is_reported_and_the_cap_holds() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path);
+    let cast = Cast::new(&mut writer);
+    write_batches(&mut writer, &path, &cast, 1);
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    reader.query_row("SELECT COUNT(*) FROM calls", [], |_| Ok(())).unwrap();
+    let mut refused = 0;
+    for batch in 1..60 {
+        let calls = (0..1000).map(|at| cast.call((batch * 1000 + at) * 5_000));
+        match writer.calls(&mut calls.collect::<Vec<_>>()).and_then(|()| writer.commit(START_NS)) {
+            Err(StoreError::ReaderInTheWay { .. }) => refused += writer.take_not_written(),
+            other => other.unwrap(),
+        }
+        assert!(disk_bytes(&path) <= CAP);
+    }
+    assert!(refused > 0);
+    reader.execute_batch("COMMIT").unwrap();
+    drop(reader);
+    let mut losses = gpuwhy_model::Losses::default();
+    losses.add(LossReason::NotWritten, refused);
+    writer.finish(&SessionEnd { seen: 60_000, losses, ..end() }).unwrap();
+    assert_eq!(number(&path, "SELECT stored + (SELECT SUM(count) FROM losses) FROM sessions"), 60_000);
+    assert_eq!(number(&path, "SELECT stored - (SELECT COUNT(*) FROM calls) FROM sessions"), 0);
+}
+
+#[test]
+fn a_cap_that_cannot_be_kept_is_refused() {
+    let (_directory, path) = temporary();
+    let small = Writer::open(&path, &session(), &Options { max_size: Some(1000) });
+    assert!(matches!(small, Err(StoreError::CapTooSmall { .. })));
+    assert!(!path.exists());
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.calls(&mut (0..100_000).map(|at| cast.call(at * 5_000)).collect::<Vec<_>>()).unwrap();
+    writer.finish(&end()).unwrap();
+    let late = Writer::open(&path, &session(), &Options { max_size: Some(CAP) });
+    assert!(matches!(late, Err(StoreError::OverCap { .. })));
+    let rows = Trace::open(&path).unwrap().query("SELECT COUNT(*) FROM sessions", &Limits::default()).unwrap().rows;
+    assert_eq!(line(&rows[0]), "1");
+}

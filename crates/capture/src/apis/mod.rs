@@ -1,0 +1,133 @@
+//! What the traced functions mean: one table per library, one row per function.
+//!
+//! The kernel side knows no vendor. It times any function and evaluates the operands of its row; everything a row
+//! says about CUDA is said here.
+
+/// Declares the rows of a library's table: class, name, exported symbols, the runtime function that ends there,
+/// whether it is probed by default beside the driver layer, and what is read of its arguments.
+macro_rules! apis {
+    ($($class:ident $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($says_more:ident)?
+       { $($what:ident: $from:expr),* };)+) => {
+        &[$($crate::apis::Api {
+            name: $name,
+            symbols: &[$($symbol),+],
+            class: ::gpuwhy_model::CallClass::$class,
+            runtime_name: apis!(@option $($runtime)?),
+            says_more: apis!(@flag $($says_more)?),
+            reads: $crate::apis::Reads { $($what: $from,)* ..$crate::apis::Reads::NONE },
+        }),+]
+    };
+    (@option) => { ::core::option::Option::None };
+    (@option $runtime:literal) => { ::core::option::Option::Some($runtime) };
+    (@flag) => { false };
+    (@flag says_more) => { true };
+}
+
+mod cuda_driver;
+mod cuda_runtime;
+
+use gpuwhy_model::{CallClass, Direction, Layer};
+
+/// Every library that can be traced.
+pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY];
+
+/// A library, recognised by what it exports and not by its name.
+#[derive(Debug)]
+pub struct Library {
+    pub name: &'static str,
+    pub layer: Layer,
+    /// A file that exports all of these is a copy of the library.
+    pub markers: &'static [&'static str],
+    pub apis: &'static [Api],
+}
+
+/// One traced function. Versions of a function with another signature are rows of their own with the same name.
+#[derive(Debug)]
+pub struct Api {
+    /// What a user calls it: the name in the header, without version or per-thread-stream suffix.
+    pub name: &'static str,
+    /// The exported symbols with exactly this signature.
+    pub symbols: &'static [&'static str],
+    pub class: CallClass,
+    /// For a driver function: the runtime function that ends up here.
+    pub runtime_name: Option<&'static str>,
+    /// Whether the row is probed by default although the driver layer shows the same work.
+    pub says_more: bool,
+    pub reads: Reads,
+}
+
+/// What to read of a call's arguments. A row names only what its function has.
+#[derive(Debug)]
+pub struct Reads {
+    /// The product of these, at most three, is the number of bytes the call moves, sets or allocates.
+    pub bytes: &'static [Operand],
+    pub stream: Operand,
+    /// The memory that is allocated or freed.
+    pub address: Operand,
+    /// The kernel, graph, module, event or context handle.
+    pub handle: Operand,
+    pub direction: Way,
+    /// How the call changes which GPU the thread works on.
+    pub device: DeviceChange,
+}
+
+impl Reads {
+    pub const NONE: Reads = Reads {
+        bytes: &[],
+        stream: Operand::None,
+        address: Operand::None,
+        handle: Operand::None,
+        direction: Way::None,
+        device: DeviceChange::None,
+    };
+}
+
+/// Where a value is found. Slots count the integer eightbytes of the argument list from 0: six registers, then the
+/// stack. A by-value struct of up to 16 bytes takes the slots of its eightbytes; a larger one lies on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    None,
+    /// A factor that the function's name implies, like the two bytes of each `cuMemsetD16` element.
+    Const(u32),
+    /// A 64-bit argument.
+    Arg(u8),
+    /// A 32-bit argument.
+    Arg32(u8),
+    /// A 64-bit field of the struct an argument points to.
+    Field(u8, u16),
+    /// A 32-bit field of the struct an argument points to.
+    Field32(u8, u16),
+    /// The 64-bit value the function stores through a pointer argument, read when it returns.
+    Out(u8),
+    /// The 32-bit value the function stores through a pointer argument, read when it returns.
+    Out32(u8),
+}
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    None,
+    Fixed(Direction),
+    /// An argument that counts like `cudaMemcpyKind`.
+    Arg(u8),
+    /// A 32-bit field, counted like `cudaMemcpyKind`, of the struct an argument points to.
+    Field(u8, u16),
+}
+
+/// What a call says about the device of the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChange {
+    None,
+    /// The thread now uses the device this operand numbers.
+    SelectDevice(Operand),
+    /// The thread now uses the device of the context in `handle`.
+    SelectContext,
+    /// The context in `handle` belongs to the device this operand numbers.
+    BindContext(Operand),
+    /// The context in `handle` belongs to this device, and the thread now uses it.
+    BindAndSelect(Operand),
+    /// As `SelectContext`, remembering the previous device.
+    PushContext,
+    /// Back to the device before the last push.
+    PopContext,
+}

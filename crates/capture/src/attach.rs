@@ -1,0 +1,144 @@
+//! Puts the call tracer's programs on a file's functions, in the cheapest way the kernel has.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
+
+use crate::image::Probe;
+
+/// How probes are attached, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachPath {
+    /// One link for a file's entries and returns (Linux 6.13).
+    Session,
+    /// One link for its entries and one for its returns (Linux 6.6).
+    Multi,
+    /// A link for each entry and each return.
+    Single,
+}
+
+impl AttachPath {
+    pub const ALL: &'static [Self] = &[Self::Session, Self::Multi, Self::Single];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Multi => "multi",
+            Self::Single => "single",
+        }
+    }
+}
+
+/// The programs of one attach path.
+pub enum Programs<'a> {
+    Session(&'a ProgramMut<'a>),
+    Multi { enter: &'a ProgramMut<'a>, leave: &'a ProgramMut<'a> },
+    Single { enter: &'a ProgramMut<'a>, leave: &'a ProgramMut<'a> },
+}
+
+/// Links that are removed when this is dropped.
+#[derive(Default)]
+pub struct Attached {
+    links: Vec<Link>,
+    pub probes: usize,
+    /// Functions the kernel refused to probe, with its reason.
+    pub refused: Vec<(String, String)>,
+}
+
+/// Every process that maps the file.
+const ALL_PROCESSES: i32 = -1;
+
+impl Attached {
+    /// Probes functions of a file. Those the kernel refuses are left out and listed.
+    pub fn attach(programs: &Programs<'_>, file: &Path, probes: &[Probe]) -> Self {
+        let mut attached = Self::default();
+        attached.attach_or_split(programs, file, probes);
+        attached
+    }
+
+    /// One refused function fails a whole link: halve the list until it stands alone.
+    fn attach_or_split(&mut self, programs: &Programs<'_>, file: &Path, probes: &[Probe]) {
+        if probes.is_empty() {
+            return;
+        }
+        match links(programs, file, probes) {
+            Ok(links) => {
+                self.links.extend(links);
+                self.probes += probes.len();
+            }
+            Err(error) if probes.len() == 1 => {
+                self.refused.push((probes[0].symbol.clone(), format!("{error:#}")));
+            }
+            Err(_) => {
+                let (first, second) = probes.split_at(probes.len() / 2);
+                self.attach_or_split(programs, file, first);
+                self.attach_or_split(programs, file, second);
+            }
+        }
+    }
+}
+
+/// Ends the process without waiting for its single links: removing one takes the kernel a tenth of a second, and it
+/// removes one after the other. A child that does nothing else keeps them until the parent is gone and removes them
+/// by ending.
+pub fn leave_to_child(attached: Vec<Attached>) -> io::Result<()> {
+    let (reader, writer) = io::pipe()?;
+    // SAFETY: the child calls only close, read and _exit, which are safe after a fork of a threaded process.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {
+            let mut byte = 0u8;
+            // SAFETY: both descriptors are open and `byte` is writable; nothing after `_exit` runs.
+            unsafe {
+                // Whoever reads the parent's output must not wait for this child.
+                (0..=2).for_each(|standard| {
+                    libc::close(standard);
+                });
+                libc::close(writer.as_raw_fd());
+                libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1);
+                libc::_exit(0)
+            }
+        }
+        _ => {}
+    }
+    // The links stay open here until the process ends; so does the pipe that tells the child.
+    std::mem::forget((attached, writer));
+    Ok(())
+}
+
+pub fn links(programs: &Programs<'_>, file: &Path, probes: &[Probe]) -> Result<Vec<Link>> {
+    match programs {
+        Programs::Session(program) => Ok(vec![multi(program, file, probes, false, true)?]),
+        Programs::Multi { enter, leave } => {
+            // Returns first, so that no entry is open without its return.
+            Ok(vec![multi(leave, file, probes, true, false)?, multi(enter, file, probes, false, false)?])
+        }
+        Programs::Single { enter, leave } => probes
+            .iter()
+            .flat_map(|probe| [single(leave, file, probe, true), single(enter, file, probe, false)])
+            .collect(),
+    }
+}
+
+fn multi(program: &ProgramMut<'_>, file: &Path, probes: &[Probe], retprobe: bool, session: bool) -> Result<Link> {
+    let options = UprobeMultiOpts {
+        offsets: probes.iter().map(|probe| probe.file_offset as usize).collect(),
+        cookies: probes.iter().map(|probe| probe.row as u64).collect(),
+        retprobe,
+        session,
+        ..Default::default()
+    };
+    program
+        .attach_uprobe_multi_with_opts(ALL_PROCESSES, file, "", options)
+        .with_context(|| format!("attach {} probes in {}", probes.len(), file.display()))
+}
+
+fn single(program: &ProgramMut<'_>, file: &Path, probe: &Probe, retprobe: bool) -> Result<Link> {
+    let options = UprobeOpts { cookie: probe.row as u64, retprobe, func_name: None, ..Default::default() };
+    program
+        .attach_uprobe_with_opts(ALL_PROCESSES, file, probe.file_offset as usize, options)
+        .with_context(|| format!("attach {} in {}", probe.symbol, file.display()))
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * Times calls into any library. A probe's cookie is the row of the function in the call table; the row says which
+ * arguments to read. The scheduler's hooks (sched.bpf.c) keep each thread's clocks; a call's split is the difference
+ * between the clocks at its return and at its entry.
+ */
+#include "shared.bpf.h"
+
+const volatile struct wire_types wire_types SEC(".rodata.wire") __attribute__((used));
+
+/* Raised by user space whenever the set of targets changes. */
+__u32 generation = 1;
+/* Set by user space to end a trace whose probes take long to remove. */
+bool paused = false;
+/* Raised by user space at the end of each bucket of time. */
+__u64 epoch = 1;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_APIS);
+	__type(key, __u32);
+	__type(value, struct api_spec);
+} api_specs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct call_count);
+} call_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 8192);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(__u32));
+} free_slots SEC(".maps");
+
+struct context_key {
+	__u64 handle;
+	__u64 pid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct context_key);
+	__type(value, __s32);
+} context_devices SEC(".maps");
+
+static __noinline struct thread_state *new_thread(struct task_struct *task)
+{
+	__u32 pid = task->tgid;
+	__u8 known = 1;
+	struct thread_record *record;
+	struct thread_state *thread;
+
+	if (!is_wanted(pid))
+		return 0;
+	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!thread) {
+		lose(LOSS_NO_THREAD_STATE, 1);
+		return 0;
+	}
+	thread->clocks.since_ns = bpf_ktime_get_ns();
+	thread->generation = generation;
+	thread->wanted = true;
+	thread->device = -1;
+	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
+	record = introduction(task, bpf_get_current_cgroup_id(), bpf_get_current_uid_gid());
+	if (record)
+		ring_submit_urgent(record);
+	return thread;
+}
+
+static __always_inline struct thread_state *wanted_thread(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+
+	if (!thread)
+		return new_thread(task);
+	if (thread->generation != generation) {
+		thread->generation = generation;
+		thread->wanted = is_wanted(task->tgid);
+	}
+	return thread->wanted ? thread : 0;
+}
+
+/* A call's arguments: six in registers (eight for the verifier's sake), the rest above the stack pointer. */
+struct arguments {
+	__u64 registers[8];
+	__u64 sp;
+};
+
+static __always_inline __u64 argument(const struct arguments *arguments, __u64 slot)
+{
+	__u64 value = 0;
+
+	if (slot < 6)
+		return arguments->registers[slot & 7];
+	/* The stack holds the return address, then the seventh argument. */
+	bpf_probe_read_user(&value, sizeof(value), (void *)(arguments->sp + 8 * (slot - 5)));
+	return value;
+}
+
+/* An operand's value at entry; for one that the function will store, the address it stores to. */
+static __noinline __u64 operand_at_entry(const struct arguments *arguments, const struct operand *operand)
+{
+	__u64 value = 0;
+
+	if (!arguments || !operand || operand->kind == OPERAND_NONE)
+		return 0;
+	if (operand->kind == OPERAND_CONST)
+		return operand->constant;
+	value = argument(arguments, operand->slot);
+	if (operand->kind == OPERAND_ARG32)
+		return (__u32)value;
+	if (operand->kind == OPERAND_FIELD || operand->kind == OPERAND_FIELD32) {
+		void *field = (void *)(value + operand->offset);
+		__u32 size = operand->kind == OPERAND_FIELD ? 8 : 4;
+
+		value = 0;
+		bpf_probe_read_user(&value, size, field);
+	}
+	return value;
+}
+
+/* What the function stored, for an operand that says so; otherwise what was there at entry. */
+static __always_inline __u64 operand_at_return(const struct operand *operand, __u64 at_entry)
+{
+	__u64 value = 0;
+
+	if (operand->kind == OPERAND_OUT)
+		bpf_probe_read_user(&value, 8, (void *)at_entry);
+	else if (operand->kind == OPERAND_OUT32)
+		bpf_probe_read_user(&value, 4, (void *)at_entry);
+	else
+		value = at_entry;
+	return value;
+}
+
+static __noinline int read_more(const struct arguments *arguments, const struct api_spec *spec, struct open_call *call)
+{
+	__u64 bytes = 0;
+
+	if (!spec || !call)
+		return 0;
+	if (spec->bytes[0].kind) {
+		bytes = operand_at_entry(arguments, &spec->bytes[0]);
+		for (int i = 1; i < MAX_FACTORS; i++)
+			if (spec->bytes[i].kind)
+				bytes *= operand_at_entry(arguments, &spec->bytes[i]);
+	}
+	call->bytes = bytes;
+	call->address = operand_at_entry(arguments, &spec->address);
+	call->direction = operand_at_entry(arguments, &spec->direction);
+	call->device = operand_at_entry(arguments, &spec->device);
+	return 0;
+}
+
+static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+{
+	struct thread_state *thread = wanted_thread();
+	struct api_spec *spec = bpf_map_lookup_elem(&api_specs, &api);
+	__u64 sp = PT_REGS_SP(ctx), ip = PT_REGS_IP(ctx);
+	struct arguments arguments = {
+	    .registers = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
+			  PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)},
+	    .sp = sp,
+	};
+	struct open_call *call;
+	__u32 depth;
+
+	if (!thread || !spec || paused)
+		return 1;
+	depth = thread->depth;
+	for (int i = 0; i < MAX_DEPTH && depth > 0; i++) {
+		struct open_call *outer = open_call(thread, depth - 1);
+
+		if (outer->sp > sp)
+			break;
+		if (outer->sp == sp && outer->api != api)
+			break; /* a tail call into another traced function */
+		if (outer->sp == sp && outer->ip != ip)
+			return 1; /* a tail call into an alias of the same function */
+		lose(LOSS_ABANDONED, 1);
+		depth--;
+	}
+	if (depth >= MAX_DEPTH) {
+		lose(LOSS_TOO_DEEP, 1);
+		return 1;
+	}
+	call = open_call(thread, depth);
+	call->ip = ip;
+	call->sp = sp;
+	call->runqueue_ns = thread->clocks.runqueue_ns;
+	call->blocked_ns = thread->blocked_ns;
+	call->longest_blocked_ns = 0;
+	call->longest_runqueue_ns = 0;
+	call->api = api;
+	call->stream = operand_at_entry(&arguments, &spec->stream);
+	call->handle = operand_at_entry(&arguments, &spec->handle);
+	if (spec->reads_more)
+		read_more(&arguments, spec, call);
+	thread->depth = depth + 1;
+	call->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline __u32 histogram_index(__u64 ns)
+{
+	__u32 octave, index;
+
+	if (ns < 128)
+		return 0;
+	octave = 63 - __builtin_clzll(ns);
+	index = (octave - 7) * 8 + ((ns >> (octave - 3)) & 7) + 1;
+	return index < HISTOGRAM ? index : HISTOGRAM - 1;
+}
+
+static __noinline __u32 new_slot(struct thread_state *thread, __u32 api)
+{
+	struct call_count *counter;
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 slot = 0;
+
+	if (!thread || bpf_map_pop_elem(&free_slots, &slot))
+		return 0;
+	counter = bpf_map_lookup_elem(&call_counts, &slot);
+	if (!counter)
+		return 0;
+	counter->pid = id >> 32;
+	counter->tid = id;
+	counter->api = api + 1;
+	counter->image = thread->image;
+	thread->slots[MASKED(api, MAX_APIS)] = slot;
+	return slot;
+}
+
+/* Counts a finished call. One that cannot be counted is a loss and gets no record either. */
+static __always_inline bool count(struct thread_state *thread, const struct open_call *call, __u32 api, __u64 ns,
+				  __u64 runqueue_ns, __u64 blocked_ns, bool failed)
+{
+	__u32 slot = thread->slots[MASKED(api, MAX_APIS)];
+	struct call_count *counter;
+	struct extremes *extremes;
+	__u64 now_epoch = epoch;
+
+	if (!slot)
+		slot = new_slot(thread, api);
+	counter = slot ? bpf_map_lookup_elem(&call_counts, &slot) : 0;
+	if (!counter) {
+		lose(LOSS_UNCOUNTED, 1);
+		return false;
+	}
+	counter->count++;
+	counter->sum_ns += ns;
+	counter->buckets[histogram_index(ns) & (HISTOGRAM - 1)]++;
+	if (runqueue_ns)
+		counter->runqueue_ns += runqueue_ns;
+	if (blocked_ns)
+		counter->blocked_ns += blocked_ns;
+	if (call->bytes)
+		counter->bytes += call->bytes;
+	if (failed)
+		counter->errors++;
+	extremes = &counter->extremes[now_epoch & 1];
+	if (extremes->epoch != now_epoch) {
+		extremes->epoch = now_epoch;
+		extremes->min_ns = ns;
+		extremes->max_ns = ns;
+	} else if (ns < extremes->min_ns) {
+		extremes->min_ns = ns;
+	} else if (ns > extremes->max_ns) {
+		extremes->max_ns = ns;
+	}
+	return true;
+}
+
+static __noinline int change_device(struct thread_state *thread, const struct api_spec *spec, struct open_call *call)
+{
+	struct context_key key = {};
+	__s32 device, *bound;
+
+	if (!thread || !spec || !call)
+		return 0;
+	key.pid = bpf_get_current_pid_tgid() >> 32;
+	key.handle = operand_at_return(&spec->handle, call->handle);
+	device = operand_at_return(&spec->device, call->device);
+	bound = bpf_map_lookup_elem(&context_devices, &key);
+
+	switch (spec->device_change) {
+	case DEVICE_BIND_CONTEXT:
+	case DEVICE_BIND_AND_SELECT:
+		bpf_map_update_elem(&context_devices, &key, &device, BPF_ANY);
+		if (spec->device_change == DEVICE_BIND_CONTEXT)
+			return 0;
+		break;
+	case DEVICE_PUSH_CONTEXT:
+		thread->pushed_devices[thread->pushed & 7] = thread->device;
+		thread->pushed++;
+		device = bound ? *bound : -1;
+		break;
+	case DEVICE_POP_CONTEXT:
+		if (!thread->pushed) {
+			device = -1;
+			break;
+		}
+		thread->pushed--;
+		device = thread->pushed_devices[thread->pushed & 7];
+		break;
+	case DEVICE_SELECT_CONTEXT:
+		device = bound ? *bound : -1;
+		break;
+	}
+	thread->device = device;
+	return 0;
+}
+
+/* The open call that returns to this stack pointer. Those inside of it never returned. */
+static __always_inline struct open_call *close_call(struct thread_state *thread, __u64 sp)
+{
+	__u32 depth = thread->depth;
+
+	for (int i = 0; i < MAX_DEPTH && depth > 0; i++) {
+		struct open_call *call = open_call(thread, --depth);
+
+		if (call->sp + RETURN_SP_SHIFT == sp) {
+			__u32 inner = thread->depth - depth - 1;
+
+			if (inner)
+				lose(LOSS_ABANDONED, inner);
+			thread->depth = depth;
+			return call;
+		}
+		if (call->sp > sp)
+			break;
+	}
+	lose(LOSS_UNMATCHED, 1);
+	return 0;
+}
+
+static __always_inline int leave(struct pt_regs *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+	__u64 now = bpf_ktime_get_ns(), ns, runqueue_ns, blocked_ns;
+	__s32 ret = PT_REGS_RC(ctx);
+	struct call_record *record;
+	struct open_call *call;
+	struct api_spec *spec;
+	__u32 depth, api;
+
+	if (!thread || !thread->wanted || paused)
+		return 0;
+	call = close_call(thread, PT_REGS_SP(ctx));
+	if (!call)
+		return 0;
+	api = call->api;
+	depth = thread->depth;
+	spec = bpf_map_lookup_elem(&api_specs, &api);
+	if (!spec)
+		return 0;
+	ns = now - call->start_ns;
+	runqueue_ns = thread->clocks.runqueue_ns - call->runqueue_ns;
+	blocked_ns = thread->blocked_ns - call->blocked_ns;
+	if (!depth) {
+		thread->clocks.in_calls_ns += ns;
+		thread->clocks.in_calls_runqueue_ns += runqueue_ns;
+		thread->clocks.in_calls_blocked_ns += blocked_ns;
+	}
+	if (spec->device_change && !ret)
+		change_device(thread, spec, call);
+	if (!count(thread, call, api, ns, runqueue_ns, blocked_ns, ret))
+		return 0;
+	if (ns < spec->keep_min_ns)
+		return 0;
+
+	record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
+	if (!record)
+		return 0;
+	fill_head(&record->head, RECORD_CALL, task->tgid, now);
+	record->tid = task->pid;
+	record->api = api;
+	record->depth = depth;
+	record->direction = call->direction;
+	record->duration_ns = ns;
+	record->runqueue_ns = runqueue_ns;
+	record->blocked_ns = blocked_ns;
+	record->parent_start_ns = depth ? open_call(thread, depth - 1)->start_ns : 0;
+	record->caller = PT_REGS_IP(ctx);
+	record->stream = call->stream;
+	record->handle = operand_at_return(&spec->handle, call->handle);
+	record->bytes = call->bytes;
+	record->address = operand_at_return(&spec->address, call->address);
+	record->ret = ret;
+	record->device = thread->device;
+	record->wait_reason = call->longest_blocked_ns ? call->wait_reason : WAIT_REASONS;
+	record->reserved = 0;
+	if (call->longest_blocked_ns)
+		record->woken_by = call->woken_by;
+	else
+		record->woken_by = (struct task_id){};
+	if (call->longest_runqueue_ns)
+		record->preempted_by = call->preempted_by;
+	else
+		record->preempted_by = (struct task_id){};
+	ring_submit(record);
+	return 0;
+}
+
+/* Kernel 6.13 and later: entry and return in one program; a call that is not wanted skips its return. */
+extern bool bpf_session_is_return(void) __ksym __weak;
+
+SEC("?uprobe.session")
+int call_session(struct pt_regs *ctx)
+{
+	if (bpf_session_is_return())
+		return leave(ctx);
+	return enter(ctx, bpf_get_attach_cookie(ctx));
+}
+
+/* Kernel 6.6 and later: one link for all entries, one for all returns. */
+SEC("?uprobe.multi")
+int call_enter(struct pt_regs *ctx)
+{
+	enter(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("?uretprobe.multi")
+int call_leave(struct pt_regs *ctx)
+{
+	return leave(ctx);
+}
+
+/* Any kernel: a link for each entry and each return. */
+SEC("?uprobe")
+int call_enter_one(struct pt_regs *ctx)
+{
+	enter(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("?uretprobe")
+int call_leave_one(struct pt_regs *ctx)
+{
+	return leave(ctx);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

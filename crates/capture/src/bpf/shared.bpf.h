@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* The maps that several objects use (user space hands each the same ones), and how to write to them. */
+#ifndef GPUWHY_SHARED_BPF_H
+#define GPUWHY_SHARED_BPF_H
+
+#include "kernel.bpf.h"
+#include "wire.h"
+
+enum thread_place {
+	PLACE_RUNNING,
+	PLACE_RUNQUEUE,
+	PLACE_BLOCKED,
+};
+
+/* A call a thread is inside of. */
+struct open_call {
+	__u64 start_ns;
+	__u64 ip;
+	__u64 sp;
+	/* The thread's clocks at entry. */
+	__u64 runqueue_ns;
+	__u64 blocked_ns;
+	__u64 stream;
+	__u64 handle;
+	__u64 bytes;
+	__u64 address;
+	/* The stretch that held it up most, of each kind. */
+	__u64 longest_blocked_ns;
+	__u64 longest_runqueue_ns;
+	struct task_id woken_by;
+	struct task_id preempted_by;
+	__s32 device;
+	__u16 api;
+	__u8 direction;
+	__u8 wait_reason;
+};
+
+/* All there is to know about a thread that makes traced calls. */
+struct thread_state {
+	struct thread_clocks clocks;
+	__u64 blocked_ns;
+	/* When it left the CPU, and when somebody made it runnable again. */
+	__u64 off_ns;
+	__u64 wake_ns;
+	struct task_id woken_by;
+	struct task_id preempted_by;
+	__u32 generation;
+	__u32 image;
+	__u8 place;
+	__u8 wait_reason;
+	__u8 wanted;
+	__u8 depth;
+	__s16 device;
+	__u16 pushed;
+	__s16 pushed_devices[8];
+	/* Counter slot by row, 0 for none yet. */
+	__u16 slots[MAX_APIS];
+	struct open_call open[MAX_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread_state);
+} threads SEC(".maps");
+
+/* Processes to trace when the user named some; empty otherwise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u8);
+} targets SEC(".maps");
+
+/* Processes that made a traced call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} known_processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSS_REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} losses SEC(".maps");
+
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+/* One ring per group of CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_RINGS);
+	__type(key, __u32);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+/* Set before loading. */
+const volatile __u32 tracer_pid;
+const volatile __u32 ring_mask;
+const volatile bool filter_targets;
+const volatile bool filter_user;
+const volatile __u32 target_user;
+
+static __always_inline struct open_call *open_call(struct thread_state *thread, __u64 index)
+{
+	return &thread->open[MASKED(index, MAX_DEPTH)];
+}
+
+static __always_inline void lose(enum loss_reason reason, __u64 count)
+{
+	__u32 key = reason;
+	__u64 *lost = bpf_map_lookup_elem(&losses, &key);
+
+	if (lost)
+		*lost += count;
+}
+
+/* Whether the current process is one the user asked about. */
+static __always_inline bool is_wanted(__u32 pid)
+{
+	if (pid == tracer_pid)
+		return false;
+	if (filter_user && (__u32)bpf_get_current_uid_gid() != target_user)
+		return false;
+	return !filter_targets || bpf_map_lookup_elem(&targets, &pid);
+}
+
+static __always_inline void *ring_reserve(__u64 size, enum loss_reason reason)
+{
+	__u32 shard = bpf_get_smp_processor_id() & ring_mask;
+	void *ring = bpf_map_lookup_elem(&rings, &shard);
+	void *record = ring ? bpf_ringbuf_reserve(ring, size, 0) : 0;
+
+	if (!record)
+		lose(reason, 1);
+	return record;
+}
+
+/* Does not wake the reader: it comes by itself. */
+static __always_inline void ring_submit(void *record)
+{
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+/* Wakes the reader, for what is rare and cannot wait: a process may be gone before anybody has looked at it. */
+static __always_inline void ring_submit_urgent(void *record)
+{
+	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void fill_head(struct record_head *head, enum record_kind kind, __u32 pid, __u64 at_ns)
+{
+	head->kind = kind;
+	head->pid = pid;
+	head->at_ns = at_ns;
+}
+
+/* Who a thread is. `cgroup_id` and `uid` are known for the current thread only. */
+static __always_inline struct thread_record *introduction(struct task_struct *task, __u64 cgroup_id, __u32 uid)
+{
+	struct thread_record *record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
+
+	if (!record)
+		return 0;
+	fill_head(&record->head, RECORD_THREAD, task->tgid, bpf_ktime_get_ns());
+	record->tid = task->pid;
+	record->uid = uid;
+	record->cgroup_id = cgroup_id;
+	record->process_started_ns = task->group_leader->start_boottime;
+	bpf_core_read(record->comm, sizeof(record->comm), &task->comm);
+	return record;
+}
+
+#endif

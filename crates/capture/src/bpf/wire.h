@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * The one contract between the BPF programs and Rust: what lies in maps and rings.
+ * Rust sees these types through the generated skeleton (see the end of this file).
+ * Numbers are never reused. All times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef GPUWHY_WIRE_H
+#define GPUWHY_WIRE_H
+
+#pragma clang diagnostic push
+#pragma clang diagnostic error "-Wpadded"
+
+enum limits {
+	MAX_APIS = 512,	  /* rows over all libraries */
+	MAX_DEPTH = 16,	  /* traced calls inside each other */
+	MAX_RINGS = 64,	  /* shards of the ring */
+	HISTOGRAM = 256,  /* buckets, see histogram.rs */
+	MAX_FACTORS = 3,  /* operands whose product is a number of bytes */
+	COMM_LENGTH = 16, /* a thread's name with its zero */
+};
+
+/* In the order of WaitReason in model. */
+enum wait_reason {
+	WAIT_FUTEX,
+	WAIT_IO,
+	WAIT_FAULT,
+	WAIT_SLEEP,
+	WAIT_POLL,
+	WAIT_STREAM,
+	WAIT_IOCTL,
+	WAIT_OTHER,
+	WAIT_REASONS,
+};
+
+/* Losses the kernel counts, in the order of LossReason in model. */
+enum loss_reason {
+	LOSS_RING_FULL,
+	LOSS_UNCOUNTED,
+	LOSS_NO_THREAD_STATE,
+	LOSS_TOO_DEEP,
+	LOSS_ABANDONED,
+	LOSS_UNMATCHED,
+	LOSS_LIFE_RING_FULL,
+	LOSS_REASONS,
+};
+
+/* Where a value of a call is found, see Operand in apis/mod.rs. */
+enum operand_kind {
+	OPERAND_NONE,
+	OPERAND_CONST,
+	OPERAND_ARG,
+	OPERAND_ARG32,
+	OPERAND_FIELD,
+	OPERAND_FIELD32,
+	OPERAND_OUT,
+	OPERAND_OUT32,
+};
+
+struct operand {
+	__u8 kind;
+	__u8 slot;
+	__u16 offset;
+	__u32 constant;
+};
+
+/* What a call does to its thread's device, see DeviceChange in apis/mod.rs. */
+enum device_change {
+	DEVICE_KEEP,
+	DEVICE_SELECT,
+	DEVICE_SELECT_CONTEXT,
+	DEVICE_BIND_CONTEXT,
+	DEVICE_BIND_AND_SELECT,
+	DEVICE_PUSH_CONTEXT,
+	DEVICE_POP_CONTEXT,
+};
+
+/* What to do with a call, by row. */
+struct api_spec {
+	struct operand bytes[MAX_FACTORS];
+	struct operand stream;
+	struct operand address;
+	struct operand handle;
+	struct operand direction;
+	struct operand device;
+	/* Calls at least this long get a record of their own: 0 for all, -1 for none. */
+	__u64 keep_min_ns;
+	__u32 device_change;
+	/* Whether there is any operand to read at entry besides stream and handle. */
+	__u32 reads_more;
+};
+
+/* Everything one thread did in one function; written by that thread alone. */
+struct call_count {
+	__u32 pid;
+	__u32 tid;
+	/* Row number plus one; 0 for a free slot. */
+	__u32 api;
+	/* How many execs the thread had behind it: what it counted before belongs to another program. */
+	__u32 image;
+	__u64 count;
+	__u64 sum_ns;
+	__u64 runqueue_ns;
+	__u64 blocked_ns;
+	__u64 bytes;
+	__u64 errors;
+	/* By parity of the epoch, so that the reader sees a finished pair while the thread fills the other. */
+	struct extremes {
+		__u64 epoch;
+		__u64 min_ns;
+		__u64 max_ns;
+	} extremes[2];
+	__u32 buckets[HISTOGRAM];
+};
+
+enum record_kind {
+	RECORD_CALL = 1,
+	RECORD_THREAD = 2,
+	RECORD_THREAD_EXIT = 3,
+	RECORD_FORK = 4,
+	RECORD_EXEC = 5,
+	RECORD_EXIT = 6,
+	RECORD_FILE = 7,
+};
+
+/* The head of every record. `at_ns` is when it was written. */
+struct record_head {
+	__u32 kind;
+	__u32 pid;
+	__u64 at_ns;
+};
+
+struct task_id {
+	__u32 pid;
+	__u32 tid;
+};
+
+struct call_record {
+	struct record_head head;
+	__u32 tid;
+	__u16 api;
+	__u8 depth;
+	__u8 direction;
+	__u64 duration_ns;
+	__u64 runqueue_ns;
+	__u64 blocked_ns;
+	/* 0 when the call is outermost. */
+	__u64 parent_start_ns;
+	/* Where the call returns to. */
+	__u64 caller;
+	__u64 stream;
+	__u64 handle;
+	__u64 bytes;
+	__u64 address;
+	__s32 ret;
+	__s16 device;
+	/* Of the longest blocked stretch; WAIT_REASONS when there was none. */
+	__u8 wait_reason;
+	__u8 reserved;
+	struct task_id woken_by;
+	struct task_id preempted_by;
+};
+
+/* A thread is seen for the first time, as caller, waker or preempter. */
+struct thread_record {
+	struct record_head head;
+	__u32 tid;
+	__u32 uid;
+	__u64 cgroup_id;
+	__u64 process_started_ns;
+	char comm[COMM_LENGTH];
+};
+
+/* A thread's clocks: where its time has gone since the first traced call. */
+struct thread_clocks {
+	__u64 since_ns;
+	__u64 runqueue_ns;
+	__u64 blocked_ns[WAIT_REASONS];
+	__u64 in_calls_ns;
+	__u64 in_calls_runqueue_ns;
+	__u64 in_calls_blocked_ns;
+};
+
+/* A thread's clocks as they stand: one for each watched thread from the iterator, and a last one at its exit. */
+struct thread_snapshot {
+	struct record_head head;
+	__u32 tid;
+	__u32 image;
+	char comm[COMM_LENGTH];
+	struct thread_clocks clocks;
+};
+
+/* A fork, exec or exit of a process. */
+struct life_record {
+	struct record_head head;
+	__u32 child_pid;
+	__s32 status;
+	/* Of an exec: the thread that called it, and the image it left. */
+	__u32 old_tid;
+	__u32 old_image;
+	char comm[COMM_LENGTH];
+};
+
+/* A file became executable code of a process for the first time. */
+struct file_record {
+	struct record_head head;
+	__u64 inode;
+	__u32 device;
+	__u32 reserved;
+};
+
+/* Names every type above once in a program's data, from which the skeleton takes them. */
+struct wire_types {
+	enum limits limits;
+	enum wait_reason wait_reason;
+	enum loss_reason loss_reason;
+	enum operand_kind operand_kind;
+	enum device_change device_change;
+	enum record_kind record_kind;
+	struct api_spec api_spec;
+	struct call_count call_count;
+	struct call_record call;
+	struct thread_record thread;
+	struct thread_snapshot snapshot;
+	struct life_record life;
+	struct file_record file;
+};
+
+#pragma clang diagnostic pop
+#endif

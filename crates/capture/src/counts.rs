@@ -1,0 +1,154 @@
+//! The exact counters: read from kernel memory that is mapped here, without a system call per counter.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
+
+use anyhow::{Context, Result};
+use gpuwhy_model::Histogram;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::families::calls::types::call_count;
+use crate::wire::{Owner, TaskId};
+
+/// What one thread did in one function since the last reading.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountDelta {
+    pub task: TaskId,
+    pub row: u16,
+    pub count: u64,
+    pub sum_ns: u64,
+    pub min_ns: u64,
+    pub max_ns: u64,
+    pub runqueue_ns: u64,
+    pub blocked_ns: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub histogram: Histogram,
+}
+
+/// The counter slots, and what they held when last read.
+pub struct CallCounts {
+    memory: MmapRaw,
+    free_slots: MapHandle,
+    last: HashMap<u32, call_count>,
+    by_owner: HashMap<Owner, Vec<u32>>,
+    /// Slots are handed out in order and re-used last, so those behind it have never been used.
+    used: u32,
+    slots: u32,
+}
+
+impl CallCounts {
+    pub fn new(counts: &MapHandle, free_slots: MapHandle) -> Result<Self> {
+        let slots = counts.max_entries();
+        let length = slots as usize * size_of::<call_count>();
+        let memory =
+            MmapOptions::new().len(length).map_raw(counts.as_fd().as_raw_fd()).context("map the call counters")?;
+        let counts = Self { memory, free_slots, last: HashMap::new(), by_owner: HashMap::new(), used: 0, slots };
+        // Slot 0 means "none yet".
+        for slot in 1..slots {
+            counts.free(slot)?;
+        }
+        Ok(counts)
+    }
+
+    fn free(&self, slot: u32) -> Result<()> {
+        self.free_slots.update(&[], &slot.to_ne_bytes(), MapFlags::ANY).context("free a counter slot")
+    }
+
+    /// All changes since the last reading. `epoch` is the bucket of time that just ended.
+    pub fn read(&mut self, epoch: u64) -> Vec<CountDelta> {
+        self.find_new();
+        let slots: Vec<u32> = self.last.keys().copied().collect();
+        slots.into_iter().filter_map(|slot| self.delta(slot, epoch)).collect()
+    }
+
+    /// The last changes of a thread, or program, that is gone; its slots are free again. `epoch` is the present bucket.
+    pub fn close(&mut self, owner: Owner, epoch: u64) -> Vec<CountDelta> {
+        self.find_new();
+        let slots = self.by_owner.remove(&owner).unwrap_or_default();
+        let mut deltas = Vec::new();
+        for slot in slots {
+            deltas.extend(self.delta(slot, epoch));
+            self.last.remove(&slot);
+            // SAFETY: the slot is inside the mapping, and its owner, the only other writer, is gone.
+            unsafe { self.slot(slot).write_volatile(call_count::default()) };
+            if let Err(error) = self.free(slot) {
+                tracing::warn!("{error:#}");
+            }
+        }
+        deltas
+    }
+
+    pub fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
+        self.by_owner.keys().copied()
+    }
+
+    pub fn is_nearly_full(&self) -> bool {
+        self.last.len() * 4 > self.slots as usize * 3
+    }
+
+    fn find_new(&mut self) {
+        for slot in 1..self.slots {
+            let seen = self.last.contains_key(&slot);
+            if seen {
+                continue;
+            }
+            let current = self.load(slot);
+            if current.api == 0 {
+                if slot > self.used {
+                    break;
+                }
+                continue;
+            }
+            self.used = self.used.max(slot);
+            let task = TaskId { pid: current.pid, tid: current.tid };
+            self.by_owner.entry(Owner { task, image: current.image }).or_default().push(slot);
+            self.last.insert(slot, call_count::default());
+        }
+    }
+
+    fn delta(&mut self, slot: u32, epoch: u64) -> Option<CountDelta> {
+        let current = self.load(slot);
+        let last = self.last.get_mut(&slot)?;
+        if current.count == last.count {
+            return None;
+        }
+        let mut histogram = Histogram::default();
+        for (index, (now, before)) in current.buckets.iter().zip(&last.buckets).enumerate() {
+            histogram.add(index as u8, now.wrapping_sub(*before).into());
+        }
+        // The thread may already have entered the next bucket; then its extremes of the ended one are still there.
+        let extremes = [epoch, epoch + 1]
+            .into_iter()
+            .map(|epoch| (epoch, current.extremes[epoch as usize & 1]))
+            .filter(|(epoch, extremes)| extremes.epoch == *epoch)
+            .fold((u64::MAX, 0), |(min, max), (_, e)| (min.min(e.min_ns), max.max(e.max_ns)));
+        let delta = CountDelta {
+            task: TaskId { pid: current.pid, tid: current.tid },
+            row: (current.api - 1) as u16,
+            count: current.count - last.count,
+            sum_ns: current.sum_ns - last.sum_ns,
+            min_ns: extremes.0,
+            max_ns: extremes.1,
+            runqueue_ns: current.runqueue_ns - last.runqueue_ns,
+            blocked_ns: current.blocked_ns - last.blocked_ns,
+            bytes: current.bytes - last.bytes,
+            errors: current.errors - last.errors,
+            histogram,
+        };
+        *last = current;
+        Some(delta)
+    }
+
+    fn slot(&self, slot: u32) -> *mut call_count {
+        // SAFETY: callers pass slots below `self.slots`, for which the mapping was sized.
+        unsafe { self.memory.as_mut_ptr().cast::<call_count>().add(slot as usize) }
+    }
+
+    /// A copy; fields may be a call apart from each other, which the next reading evens out.
+    fn load(&self, slot: u32) -> call_count {
+        // SAFETY: the slot is inside the mapping, page-aligned, and any bytes are a valid call_count.
+        unsafe { self.slot(slot).read_volatile() }
+    }
+}

@@ -1,0 +1,33 @@
+//! Process life and newly mapped files.
+
+use anyhow::{Context, Result};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, object_place, share_maps};
+
+#[allow(clippy::all, clippy::restriction, dead_code)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/life.skel.rs"));
+}
+
+pub const FAMILY: Family =
+    Family { name: "life", without: Some("libraries mapped after the start, forks, execs and exits"), load };
+
+fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
+    let mut open = skeleton::LifeSkelBuilder::default().open(object_place()).context("open")?;
+    apply_settings!(open, settings);
+    share_maps!(open, shared);
+    let skeleton = open.load().context("load")?;
+    let progs = &skeleton.progs;
+    let links = vec![
+        progs.process_fork.attach_trace().context("attach sched_process_fork")?,
+        progs.process_exec.attach_trace().context("attach sched_process_exec")?,
+        progs.process_exit.attach_trace().context("attach sched_process_exit")?,
+        progs.file_mapped.attach().context("attach sys_enter_mmap")?,
+    ];
+    Ok(Loaded { thread_clocks: None, _links: links, _skeleton: Box::new(SendSkeleton(skeleton)) })
+}
+
+struct SendSkeleton(#[allow(dead_code)] skeleton::LifeSkel<'static>);
+// SAFETY: the skeleton is only kept to be dropped; libbpf objects may be closed from any thread.
+unsafe impl Send for SendSkeleton {}

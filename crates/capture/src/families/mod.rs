@@ -1,0 +1,77 @@
+//! A family is a BPF object with its loader. `calls` comes first and owns the maps that all share; the others are
+//! listed in `FAMILIES`, and one that the kernel refuses does not take the rest down.
+
+pub mod calls;
+mod life;
+mod sched;
+
+use std::mem::MaybeUninit;
+
+use anyhow::Result;
+use libbpf_rs::{Link, MapHandle, OpenObject};
+
+pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY];
+
+pub struct Family {
+    pub name: &'static str,
+    /// What is missing from a trace without it; `None` when there can be no trace.
+    pub without: Option<&'static str>,
+    pub load: fn(&Settings, &SharedMaps) -> Result<Loaded>,
+}
+
+/// A family in the kernel; dropping it takes it out.
+pub struct Loaded {
+    /// The iterator over the clocks of watched threads, from the family that keeps them.
+    pub thread_clocks: Option<Link>,
+    _links: Vec<Link>,
+    _skeleton: Box<dyn Send>,
+}
+
+/// Fixed before any program is loaded.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub tracer_pid: u32,
+    pub ring_mask: u32,
+    pub filter_targets: bool,
+    pub target_user: Option<u32>,
+}
+
+/// The maps of `shared.bpf.h`, created by `calls`.
+pub struct SharedMaps {
+    pub threads: MapHandle,
+    pub targets: MapHandle,
+    pub known_processes: MapHandle,
+    pub losses: MapHandle,
+    pub rings: MapHandle,
+}
+
+/// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
+fn object_place() -> &'static mut MaybeUninit<OpenObject> {
+    Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+/// Each object has its own copy of the settings.
+macro_rules! apply_settings {
+    ($open:ident, $settings:ident) => {{
+        let rodata = $open.maps.rodata_data.as_deref_mut().context("the object has no settings")?;
+        rodata.tracer_pid = $settings.tracer_pid;
+        rodata.ring_mask = $settings.ring_mask;
+        rodata.filter_targets = $settings.filter_targets;
+        rodata.filter_user = $settings.target_user.is_some();
+        rodata.target_user = $settings.target_user.unwrap_or_default();
+    }};
+}
+pub(crate) use apply_settings;
+
+/// Hands an object the maps that `calls` created.
+macro_rules! share_maps {
+    ($open:ident, $shared:ident) => {{
+        use std::os::fd::AsFd;
+        $open.maps.threads.reuse_fd($shared.threads.as_fd())?;
+        $open.maps.targets.reuse_fd($shared.targets.as_fd())?;
+        $open.maps.known_processes.reuse_fd($shared.known_processes.as_fd())?;
+        $open.maps.losses.reuse_fd($shared.losses.as_fd())?;
+        $open.maps.rings.reuse_fd($shared.rings.as_fd())?;
+    }};
+}
+pub(crate) use share_maps;

@@ -1,0 +1,25 @@
+//! Capture: BPF programs in the running kernel, and the code that loads, attaches and decodes them.
+//!
+//! [`Tracer`] is the door: load it, attach images to it, and drain what the kernel saw. Nothing here knows processes,
+//! files on disk or the trace file.
+
+pub mod apis;
+mod attach;
+mod counts;
+mod families;
+mod image;
+mod kernel;
+mod ring;
+mod site;
+mod tracer;
+mod wire;
+mod yardstick;
+
+pub use apis::LIBRARIES;
+pub use attach::{AttachPath, Attached};
+pub use counts::{CallCounts, CountDelta};
+pub use image::{Image, Probe, file_offset_of};
+pub use kernel::{Capability, Problem, capabilities, mount_tracefs};
+pub use tracer::{Filter, Layers, Options, Tracer};
+pub use wire::{FileMapped, Life, Owner, RawCall, Record, TaskId, ThreadSeen, ThreadSnapshot, row, rows};
+pub use yardstick::Yardstick;

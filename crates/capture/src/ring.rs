@@ -1,0 +1,161 @@
+//! The rings the kernel writes records to: one per group of CPUs, drained in batches, in the order of time.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
+
+use crate::families::calls::types::limits;
+use crate::wire::Record;
+
+/// Rings to create before the programs are loaded, and to read afterwards.
+pub struct Rings {
+    maps: Vec<MapHandle>,
+}
+
+impl Rings {
+    /// A power of two of them, so that a mask picks a CPU's ring.
+    pub fn create(cpus: usize, total_bytes: usize) -> Result<Self> {
+        let shards = cpus.next_power_of_two().clamp(1, limits::MAX_RINGS.0 as usize);
+        let bytes = (total_bytes / shards).next_power_of_two().max(page_size());
+        // SAFETY: a struct of integers, for which zero is the documented default; `sz` is set below.
+        let mut options: libbpf_rs::libbpf_sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
+        options.sz = size_of_val(&options) as u64;
+        let maps = (0..shards)
+            .map(|_| MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, bytes as u32, &options))
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("create {shards} rings of {bytes} bytes"))?;
+        Ok(Self { maps })
+    }
+
+    pub fn mask(&self) -> u32 {
+        self.maps.len() as u32 - 1
+    }
+
+    /// Puts the rings where the programs look for them.
+    pub fn install(&self, outer: &MapHandle) -> Result<()> {
+        for (index, ring) in self.maps.iter().enumerate() {
+            let fd = ring.as_fd().as_raw_fd();
+            outer.update(&(index as u32).to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).context("install a ring")?;
+        }
+        Ok(())
+    }
+
+    pub fn reader(&self) -> Result<RingReader> {
+        let inbox = Rc::new(RefCell::new(Inbox::default()));
+        let mut builder = RingBufferBuilder::new();
+        for ring in &self.maps {
+            let inbox = Rc::clone(&inbox);
+            builder.add(ring, move |bytes| {
+                inbox.borrow_mut().take(bytes);
+                0
+            })?;
+        }
+        Ok(RingReader { buffer: builder.build().context("map the rings")?, alarm: alarm(&self.maps)?, inbox })
+    }
+}
+
+/// Reads all rings from one thread.
+pub struct RingReader {
+    buffer: RingBuffer<'static>,
+    alarm: OwnedFd,
+    inbox: Rc<RefCell<Inbox>>,
+}
+
+// SAFETY: the inbox is shared only with the callbacks inside `buffer`, which move along with it.
+unsafe impl Send for RingReader {}
+
+#[derive(Default)]
+struct Inbox {
+    records: Vec<Record>,
+    malformed: u64,
+}
+
+impl Inbox {
+    fn take(&mut self, bytes: &[u8]) {
+        match Record::decode(bytes) {
+            Some(record) => self.records.push(record),
+            None => self.malformed += 1,
+        }
+    }
+}
+
+/// At most this many records a pass, so that a flood cannot keep the reader in one pass for ever.
+const PASS: usize = 1 << 17;
+
+impl RingReader {
+    /// Sleeps until the time is up or the kernel side has something urgent.
+    pub fn wait(&self, time: Duration) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: the descriptor is an epoll and `event` has room for the one event asked for.
+        unsafe { libc::epoll_wait(self.alarm.as_raw_fd(), &mut event, 1, time.as_millis() as i32) };
+    }
+
+    /// What was written before the call, in the order of time. Rings are read one after the other, so a record that
+    /// was written during the pass waits for the next one: nothing earlier can follow.
+    pub fn drain(&mut self) -> Vec<Record> {
+        self.pass(monotonic_ns())
+    }
+
+    /// Everything, once nobody writes any more.
+    pub fn drain_all(&mut self) -> Vec<Record> {
+        let mut records = self.pass(u64::MAX);
+        loop {
+            let more = self.pass(u64::MAX);
+            if more.is_empty() {
+                return records;
+            }
+            records.extend(more);
+        }
+    }
+
+    fn pass(&mut self, before_ns: u64) -> Vec<Record> {
+        self.buffer.consume_raw_n(PASS);
+        let mut inbox = self.inbox.borrow_mut();
+        inbox.records.sort_by_key(Record::at_ns);
+        let ready = inbox.records.partition_point(|record| record.at_ns() <= before_ns);
+        let later = inbox.records.split_off(ready);
+        std::mem::replace(&mut inbox.records, later)
+    }
+
+    pub fn malformed(&self) -> u64 {
+        self.inbox.borrow().malformed
+    }
+}
+
+/// Goes off once for each wake-up from the kernel side, and not for records that were written without one.
+fn alarm(rings: &[MapHandle]) -> Result<OwnedFd> {
+    // SAFETY: epoll_create1 has no preconditions.
+    let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()).context("create an epoll");
+    }
+    // SAFETY: the descriptor was just created and is nobody else's.
+    let alarm = unsafe { OwnedFd::from_raw_fd(fd) };
+    for ring in rings {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        let ring = ring.as_fd().as_raw_fd();
+        // SAFETY: both descriptors are open and `event` outlives the call.
+        if unsafe { libc::epoll_ctl(alarm.as_raw_fd(), libc::EPOLL_CTL_ADD, ring, &mut event) } != 0 {
+            return Err(io::Error::last_os_error()).context("watch a ring");
+        }
+    }
+    Ok(alarm)
+}
+
+/// The clock of every record.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write to, and the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as usize
+}

@@ -1,0 +1,407 @@
+//! Bytes from the kernel become records, and rows of the call table become what the kernel evaluates.
+//!
+//! The types are those of `wire.h`, as the skeleton generator read them from the compiled object.
+
+use gpuwhy_model::{CallClass, Direction, Layer, LifeKind, WaitReason};
+
+use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way};
+use crate::families::calls::types;
+
+/// Who a kernel record is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+/// A thread while it runs one program: an exec starts the next image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub task: TaskId,
+    pub image: u32,
+}
+
+/// Anything the kernel reports. Times are the kernel's monotonic clock.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    Call(RawCall),
+    Thread(ThreadSeen),
+    ThreadExit(ThreadSnapshot),
+    Life(Life),
+    File(FileMapped),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawCall {
+    pub task: TaskId,
+    pub row: u16,
+    pub depth: u8,
+    pub end_ns: u64,
+    pub duration_ns: u64,
+    pub runqueue_ns: u64,
+    pub blocked_ns: u64,
+    pub parent_start_ns: Option<u64>,
+    /// The address the call returns to.
+    pub caller: u64,
+    pub stream: Option<u64>,
+    pub handle: Option<u64>,
+    pub bytes: Option<u64>,
+    pub address: Option<u64>,
+    pub direction: Option<Direction>,
+    pub device: Option<u16>,
+    pub ret: i32,
+    pub wait_reason: Option<WaitReason>,
+    pub woken_by: Option<TaskId>,
+    pub preempted_by: Option<TaskId>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadSeen {
+    pub at_ns: u64,
+    pub task: TaskId,
+    /// Known only for threads that make calls.
+    pub cgroup_id: Option<u64>,
+    pub comm: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadSnapshot {
+    pub at_ns: u64,
+    pub owner: Owner,
+    pub comm: String,
+    pub since_ns: u64,
+    pub runqueue_ns: u64,
+    pub blocked_ns: [u64; WaitReason::COUNT],
+    pub in_calls_ns: u64,
+    pub in_calls_runqueue_ns: u64,
+    pub in_calls_blocked_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Life {
+    pub at_ns: u64,
+    pub kind: LifeKind,
+    pub pid: u32,
+    pub child_pid: u32,
+    pub status: i32,
+    /// Of an exec: the thread that called it, as the program it left.
+    pub left: Owner,
+    pub comm: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileMapped {
+    pub at_ns: u64,
+    pub pid: u32,
+    pub inode: u64,
+}
+
+impl Record {
+    /// When the kernel wrote it.
+    pub fn at_ns(&self) -> u64 {
+        match self {
+            Self::Call(call) => call.end_ns,
+            Self::Thread(thread) => thread.at_ns,
+            Self::ThreadExit(snapshot) => snapshot.at_ns,
+            Self::Life(life) => life.at_ns,
+            Self::File(file) => file.at_ns,
+        }
+    }
+
+    /// `None` for bytes that are no record of ours.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        use types::record_kind as kind;
+        let head: types::record_head = read(bytes.get(..size_of::<types::record_head>())?)?;
+        match kind(head.kind) {
+            kind::RECORD_CALL => decode_call(read(bytes)?).map(Self::Call),
+            kind::RECORD_THREAD => Some(Self::Thread(decode_thread(read(bytes)?))),
+            kind::RECORD_THREAD_EXIT => Some(Self::ThreadExit(decode_snapshot(read(bytes)?))),
+            kind::RECORD_FORK => Some(Self::Life(decode_life(LifeKind::Fork, read(bytes)?))),
+            kind::RECORD_EXEC => Some(Self::Life(decode_life(LifeKind::Exec, read(bytes)?))),
+            kind::RECORD_EXIT => Some(Self::Life(decode_life(LifeKind::Exit, read(bytes)?))),
+            kind::RECORD_FILE => Some(Self::File(decode_file(read(bytes)?))),
+            _ => None,
+        }
+    }
+}
+
+impl ThreadSnapshot {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(decode_snapshot(read(bytes)?))
+    }
+
+    pub const WIRE_SIZE: usize = size_of::<types::thread_snapshot>();
+}
+
+/// Types of `wire.h` that consist of integers only, so that any bytes of the right length are a value.
+///
+/// # Safety
+/// Implement it for such types only.
+unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ident)+) => {$(
+        // SAFETY: the struct has integer fields only, and wire.h is compiled with -Wpadded as an error.
+        unsafe impl Plain for types::$name {}
+    )+};
+}
+plain! { record_head call_record thread_record thread_snapshot life_record file_record }
+
+fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() != size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, the read is unaligned, and any bytes are a valid `Plain`.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+fn decode_call(raw: types::call_record) -> Option<RawCall> {
+    let row = row(raw.api as usize)?;
+    let reads = &row.api.reads;
+    let has = |operand: Operand, value: u64| (operand != Operand::None).then_some(value);
+    let task = |id: types::task_id| (id.tid != 0).then_some(TaskId { pid: id.pid, tid: id.tid });
+    Some(RawCall {
+        task: TaskId { pid: raw.head.pid, tid: raw.tid },
+        row: raw.api,
+        depth: raw.depth,
+        end_ns: raw.head.at_ns,
+        duration_ns: raw.duration_ns,
+        runqueue_ns: raw.runqueue_ns,
+        blocked_ns: raw.blocked_ns,
+        parent_start_ns: (raw.parent_start_ns != 0).then_some(raw.parent_start_ns),
+        caller: raw.caller,
+        stream: has(reads.stream, raw.stream),
+        handle: has(reads.handle, raw.handle),
+        bytes: (!reads.bytes.is_empty()).then_some(raw.bytes),
+        address: has(reads.address, raw.address),
+        direction: match reads.direction {
+            Way::None => None,
+            _ => Direction::from_index(raw.direction as usize),
+        },
+        device: u16::try_from(raw.device).ok(),
+        ret: raw.ret,
+        wait_reason: WaitReason::from_index(raw.wait_reason as usize),
+        woken_by: task(raw.woken_by),
+        preempted_by: task(raw.preempted_by),
+    })
+}
+
+fn decode_thread(raw: types::thread_record) -> ThreadSeen {
+    ThreadSeen {
+        at_ns: raw.head.at_ns,
+        task: TaskId { pid: raw.head.pid, tid: raw.tid },
+        cgroup_id: (raw.cgroup_id != 0).then_some(raw.cgroup_id),
+        comm: comm(&raw.comm),
+    }
+}
+
+fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
+    ThreadSnapshot {
+        at_ns: raw.head.at_ns,
+        owner: Owner { task: TaskId { pid: raw.head.pid, tid: raw.tid }, image: raw.image },
+        comm: comm(&raw.comm),
+        since_ns: raw.clocks.since_ns,
+        runqueue_ns: raw.clocks.runqueue_ns,
+        blocked_ns: raw.clocks.blocked_ns,
+        in_calls_ns: raw.clocks.in_calls_ns,
+        in_calls_runqueue_ns: raw.clocks.in_calls_runqueue_ns,
+        in_calls_blocked_ns: raw.clocks.in_calls_blocked_ns,
+    }
+}
+
+fn decode_life(kind: LifeKind, raw: types::life_record) -> Life {
+    Life {
+        at_ns: raw.head.at_ns,
+        kind,
+        pid: raw.head.pid,
+        child_pid: raw.child_pid,
+        status: raw.status,
+        left: Owner { task: TaskId { pid: raw.head.pid, tid: raw.old_tid }, image: raw.old_image },
+        comm: comm(&raw.comm),
+    }
+}
+
+fn decode_file(raw: types::file_record) -> FileMapped {
+    FileMapped { at_ns: raw.head.at_ns, pid: raw.head.pid, inode: raw.inode }
+}
+
+fn comm(raw: &[i8]) -> String {
+    let bytes: Vec<u8> = raw.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A row of the call table with the library it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub library: &'static Library,
+    pub api: &'static Api,
+}
+
+impl Row {
+    pub fn layer(&self) -> Layer {
+        self.library.layer
+    }
+
+    pub fn class(&self) -> CallClass {
+        self.api.class
+    }
+}
+
+/// Every row of every library; its position is the cookie of its probes.
+pub fn rows() -> impl Iterator<Item = Row> {
+    LIBRARIES.iter().flat_map(|library| library.apis.iter().map(move |api| Row { library, api }))
+}
+
+pub fn row(index: usize) -> Option<Row> {
+    let mut index = index;
+    for library in LIBRARIES {
+        match library.apis.get(index) {
+            Some(api) => return Some(Row { library, api }),
+            None => index -= library.apis.len(),
+        }
+    }
+    None
+}
+
+/// What the kernel side evaluates for a row.
+pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
+    let reads = &api.reads;
+    let mut bytes = [types::operand::default(); types::limits::MAX_FACTORS.0 as usize];
+    for (factor, operand) in bytes.iter_mut().zip(reads.bytes) {
+        *factor = encode(*operand);
+    }
+    let (change, device) = encode_device(reads.device);
+    let direction = encode_way(reads.direction);
+    let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
+    types::api_spec {
+        bytes,
+        stream: encode(reads.stream),
+        address: encode(reads.address),
+        handle: encode(reads.handle),
+        direction,
+        device,
+        keep_min_ns,
+        device_change: change.0,
+        reads_more: reads_more.into(),
+    }
+}
+
+fn encode(operand: Operand) -> types::operand {
+    use types::operand_kind as of;
+    let (kind, slot, offset, constant) = match operand {
+        Operand::None => (of::OPERAND_NONE, 0, 0, 0),
+        Operand::Const(value) => (of::OPERAND_CONST, 0, 0, value),
+        Operand::Arg(slot) => (of::OPERAND_ARG, slot, 0, 0),
+        Operand::Arg32(slot) => (of::OPERAND_ARG32, slot, 0, 0),
+        Operand::Field(slot, offset) => (of::OPERAND_FIELD, slot, offset, 0),
+        Operand::Field32(slot, offset) => (of::OPERAND_FIELD32, slot, offset, 0),
+        Operand::Out(slot) => (of::OPERAND_OUT, slot, 0, 0),
+        Operand::Out32(slot) => (of::OPERAND_OUT32, slot, 0, 0),
+    };
+    types::operand { kind: kind.0 as u8, slot, offset, constant }
+}
+
+fn encode_way(way: Way) -> types::operand {
+    match way {
+        Way::None => encode(Operand::None),
+        Way::Fixed(direction) => encode(Operand::Const(direction as u32)),
+        Way::Arg(slot) => encode(Operand::Arg32(slot)),
+        Way::Field(slot, offset) => encode(Operand::Field32(slot, offset)),
+    }
+}
+
+fn encode_device(change: DeviceChange) -> (types::device_change, types::operand) {
+    use types::device_change as kind;
+    match change {
+        DeviceChange::None => (kind::DEVICE_KEEP, encode(Operand::None)),
+        DeviceChange::SelectDevice(device) => (kind::DEVICE_SELECT, encode(device)),
+        DeviceChange::SelectContext => (kind::DEVICE_SELECT_CONTEXT, encode(Operand::None)),
+        DeviceChange::BindContext(device) => (kind::DEVICE_BIND_CONTEXT, encode(device)),
+        DeviceChange::BindAndSelect(device) => (kind::DEVICE_BIND_AND_SELECT, encode(device)),
+        DeviceChange::PushContext => (kind::DEVICE_PUSH_CONTEXT, encode(Operand::None)),
+        DeviceChange::PopContext => (kind::DEVICE_POP_CONTEXT, encode(Operand::None)),
+    }
+}
+
+/// The bytes of a spec, as a map takes them.
+pub(crate) fn spec_bytes(spec: &types::api_spec) -> &[u8] {
+    // SAFETY: api_spec consists of integers without padding (-Wpadded), so all of its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(spec).cast(), size_of::<types::api_spec>()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuwhy_model::{Histogram, LossReason};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Record::decode(&bytes);
+        }
+
+        #[test]
+        fn a_record_with_a_known_head_and_arbitrary_content_decodes_or_is_refused(
+            kind in 0u32..10,
+            rest in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut bytes = kind.to_ne_bytes().to_vec();
+            bytes.extend(rest);
+            let _ = Record::decode(&bytes);
+        }
+    }
+
+    fn bytes_of<T: Plain>(value: T) -> Vec<u8> {
+        // SAFETY: plain types have no padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&value).cast::<u8>(), size_of::<T>()) }.to_vec()
+    }
+
+    #[test]
+    fn a_call_record_keeps_every_field() {
+        let row_index = rows().position(|row| row.api.name == "cuLaunchKernel").unwrap();
+        let raw = types::call_record {
+            head: types::record_head { kind: 1, pid: 7, at_ns: 900 },
+            tid: 8,
+            api: row_index as u16,
+            duration_ns: 100,
+            runqueue_ns: 20,
+            blocked_ns: 30,
+            parent_start_ns: 750,
+            stream: 0x55,
+            ret: -3,
+            device: 1,
+            wait_reason: 1,
+            woken_by: types::task_id { pid: 9, tid: 10 },
+            ..Default::default()
+        };
+        let Some(Record::Call(call)) = Record::decode(&bytes_of(raw)) else { panic!("not a call") };
+        assert_eq!(call.task, TaskId { pid: 7, tid: 8 });
+        assert_eq!((call.end_ns, call.duration_ns, call.runqueue_ns, call.blocked_ns), (900, 100, 20, 30));
+        assert_eq!((call.parent_start_ns, call.stream, call.ret, call.device), (Some(750), Some(0x55), -3, Some(1)));
+        assert_eq!(call.wait_reason, Some(WaitReason::Io));
+        assert_eq!((call.woken_by, call.preempted_by), (Some(TaskId { pid: 9, tid: 10 }), None));
+        assert_eq!((call.bytes, call.address, call.direction), (None, None, None));
+    }
+
+    #[test]
+    fn rows_fit_into_the_kernel_tables_and_are_found_by_position() {
+        assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
+        for (index, row) in rows().enumerate() {
+            assert_eq!(super::row(index).unwrap().api.symbols, row.api.symbols);
+            assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
+        }
+        assert!(super::row(rows().count()).is_none());
+    }
+
+    #[test]
+    fn words_shared_with_the_kernel_have_the_same_numbers() {
+        assert_eq!(types::wait_reason::WAIT_REASONS.0 as usize, WaitReason::COUNT);
+        assert_eq!(types::wait_reason::WAIT_IOCTL.0, WaitReason::Ioctl as u32);
+        assert_eq!(types::loss_reason::LOSS_LIFE_RING_FULL.0, LossReason::LifeRingFull as u32);
+        assert_eq!(types::loss_reason::LOSS_RING_FULL.0, LossReason::RingFull as u32);
+        assert_eq!(types::loss_reason::LOSS_UNMATCHED.0, LossReason::Unmatched as u32);
+        assert_eq!(types::limits::HISTOGRAM.0 as usize, Histogram::BUCKETS);
+    }
+}

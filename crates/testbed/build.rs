@@ -1,0 +1,84 @@
+//! Compiles the fake CUDA libraries and the workloads, which the crate embeds: whoever unpacks them needs no compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The real libraries keep frame pointers and start their functions with `push`.
+const LIBRARY_FLAGS: &[&str] = &[
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-fno-optimize-sibling-calls",
+    "-fno-shrink-wrap",
+    "-fno-schedule-insns",
+    "-fno-schedule-insns2",
+];
+const DRIVER: &[&str] = &["fake_plan.c", "fake_waits.c", "fake_driver.c", "fake_context.c"];
+const RUNTIME: &[&str] = &["fake_runtime.c", "fake_runtime_copies.c"];
+const WORKLOAD: &[&str] = &[
+    "workload.c",
+    "workload_calls.c",
+    "workload_faults.c",
+    "workload_libraries.c",
+    "workload_mixes.c",
+    "workload_ops.c",
+    "workload_options.c",
+    "workload_truth.c",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-env-changed=CC");
+    let compiler = Compiler::from_env();
+    compiler.library("libcuda.so.1", DRIVER, &["-fcf-protection=none", "-Wl,-soname,libcuda.so.1"]);
+    compiler.library("libcuda_endbr.so.1", DRIVER, &["-fcf-protection=full", "-Wl,-soname,libcuda.so.1"]);
+    compiler.library(
+        "libcudart.so.12",
+        RUNTIME,
+        &["-fcf-protection=none", "-Wl,-soname,libcudart.so.12", "-Wl,--version-script=c/libcudart.map"],
+    );
+    compiler.program("workload", WORKLOAD, &[], &[]);
+    let linked_in = [WORKLOAD, RUNTIME].concat();
+    compiler.program("workload_static", &linked_in, &["-DSTATIC_RUNTIME"], &[]);
+    compiler.program("bench_calls", &["bench_calls.c"], &[], &["libcuda.so.1"]);
+}
+
+struct Compiler {
+    command: String,
+    out: PathBuf,
+}
+
+impl Compiler {
+    fn from_env() -> Self {
+        let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+        Self { command: std::env::var("CC").unwrap_or_else(|_| "cc".into()), out }
+    }
+
+    fn library(&self, name: &str, sources: &[&str], flags: &[&str]) {
+        self.compile(name, sources, &[LIBRARY_FLAGS, flags].concat(), &[]);
+    }
+
+    fn program(&self, name: &str, sources: &[&str], flags: &[&str], libraries: &[&str]) {
+        self.compile(name, sources, flags, libraries);
+    }
+
+    fn compile(&self, name: &str, sources: &[&str], flags: &[&str], libraries: &[&str]) {
+        let status = Command::new(&self.command)
+            .args(["-std=gnu17", "-O2", "-g1", "-Wall", "-Wextra", "-fno-omit-frame-pointer"])
+            .args(flags)
+            .args(sources.iter().map(|source| Path::new("c").join(source)))
+            .args(libraries.iter().map(|library| self.out.join(library)))
+            .args(["-lpthread", "-ldl", "-o"])
+            .arg(self.out.join(name))
+            .status();
+        match status {
+            Ok(status) if status.success() => {}
+            other => fail(&format!("{} could not build {name}: {other:?}", self.command)),
+        }
+    }
+}
+
+fn fail(reason: &str) -> ! {
+    println!("cargo::error={reason}");
+    std::process::exit(1);
+}

@@ -1,0 +1,76 @@
+//! The built libraries and programs, carried inside this crate and written out where they are needed.
+
+use anyhow::{Context, Result};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+macro_rules! built {
+    ($name:literal) => {
+        ($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)))
+    };
+}
+
+const FILES: &[(&str, &[u8])] = &[
+    built!("libcuda.so.1"),
+    built!("libcuda_endbr.so.1"),
+    built!("libcudart.so.12"),
+    built!("workload"),
+    built!("workload_static"),
+    built!("bench_calls"),
+    ("workload.py", include_bytes!("../c/workload.py")),
+];
+
+/// A folder with the fake libraries and the workloads. Probes attach to inodes, so every test unpacks its own.
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    dir: PathBuf,
+}
+
+impl Testbed {
+    /// Writes all files into `dir`, which exists.
+    pub fn unpack(dir: &Path) -> Result<Self> {
+        for (name, content) in FILES {
+            let path = dir.join(name);
+            fs::write(&path, content).with_context(|| format!("unpack {}", path.display()))?;
+            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        }
+        Ok(Self { dir: dir.canonicalize()? })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn libcuda(&self) -> PathBuf {
+        self.dir.join("libcuda.so.1")
+    }
+
+    /// The driver library with `endbr64` before every function's first `push`.
+    pub fn libcuda_endbr(&self) -> PathBuf {
+        self.dir.join("libcuda_endbr.so.1")
+    }
+
+    pub fn libcudart(&self) -> PathBuf {
+        self.dir.join("libcudart.so.12")
+    }
+
+    /// Loads the libraries with `dlopen`.
+    pub fn workload(&self) -> PathBuf {
+        self.dir.join("workload")
+    }
+
+    /// The same with the runtime linked in and none of its symbols exported.
+    pub fn workload_static(&self) -> PathBuf {
+        self.dir.join("workload_static")
+    }
+
+    /// Linked with libcuda, so that the library is mapped when the program starts.
+    pub fn bench_calls(&self) -> PathBuf {
+        self.dir.join("bench_calls")
+    }
+
+    pub fn workload_py(&self) -> PathBuf {
+        self.dir.join("workload.py")
+    }
+}

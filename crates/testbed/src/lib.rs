@@ -1,0 +1,17 @@
+//! Fake CUDA libraries and workloads whose behaviour is known exactly, for tests and demos without a GPU.
+//!
+//! The libraries export the real symbols, and each function does what the workload told it to do: return, burn CPU,
+//! sleep, wait for another thread, read a disk, fail. Workloads print the truth about what they did.
+
+mod bench;
+mod child;
+mod files;
+mod truth;
+mod wheels;
+mod workload;
+
+pub use bench::{Bench, Round};
+pub use files::Testbed;
+pub use truth::{CallTruth, EndTruth, Truth};
+pub use wheels::CudaRuntime;
+pub use workload::{Behaviour, Running, Workload};

@@ -1,0 +1,130 @@
+//! What can be traced here, and what cannot, with the reason.
+
+use std::path::PathBuf;
+
+use gpuwhy_capture::{Capability, Yardstick, capabilities};
+
+use crate::discovery::{Discovery, has_telling_name};
+use crate::gpus::Gpus;
+use crate::procfs::Procfs;
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: String,
+    pub ok: bool,
+    /// Whether tracing is impossible unless it is mended.
+    pub required: bool,
+    pub detail: String,
+    pub hint: Option<String>,
+}
+
+/// A process that uses CUDA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsesCuda {
+    pub pid: u32,
+    pub comm: String,
+    /// Files that would be attached: what it is, and how many functions.
+    pub attachable: Vec<(PathBuf, &'static str, usize)>,
+    /// Why calls of this process would not be seen.
+    pub not_attached: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub checks: Vec<Check>,
+    pub processes: Vec<UsesCuda>,
+}
+
+impl Report {
+    /// Whether a trace can be taken.
+    pub fn can_trace(&self) -> bool {
+        self.checks.iter().all(|check| check.ok || !check.required)
+    }
+
+    /// Whether there is anything to mend.
+    pub fn found_problem(&self) -> bool {
+        !self.can_trace() || self.processes.iter().any(|process| process.not_attached.is_some())
+    }
+}
+
+pub fn check() -> Report {
+    let procfs = Procfs::default();
+    let mut checks: Vec<Check> = capabilities().into_iter().map(from_capability).collect();
+    if checks.iter().all(|check| check.ok) {
+        checks.push(probes());
+    }
+    checks.push(gpu(&Gpus::read("/proc".as_ref())));
+    Report { checks, processes: processes(&procfs) }
+}
+
+fn from_capability(capability: Capability) -> Check {
+    let (ok, detail, hint) = match capability.found {
+        Ok(detail) => (true, detail, None),
+        Err(problem) => (false, problem.what, Some(problem.hint)),
+    };
+    Check { name: capability.name.to_owned(), ok, required: capability.required, detail, hint }
+}
+
+fn probes() -> Check {
+    let (ok, detail, hint) = match Yardstick::measure() {
+        Ok(yardstick) => {
+            let detail =
+                format!("{} uprobes, {} ns for an entry and a return", yardstick.path.as_str(), yardstick.probe_ns);
+            (true, detail, None)
+        }
+        Err(error) => {
+            let hint = "BPF may be locked down: see `sysctl kernel.unprivileged_bpf_disabled` and the kernel's log";
+            (false, format!("{error:#}"), Some(hint.to_owned()))
+        }
+    };
+    Check { name: "probes".to_owned(), ok, required: true, detail, hint }
+}
+
+fn gpu(gpus: &Gpus) -> Check {
+    let detail = match (&gpus.driver, gpus.gpus.len()) {
+        (Some(driver), count) => format!("{count} GPU(s), driver {driver}: {}", gpus.lines().join("; ")),
+        (None, _) => "no NVIDIA driver is loaded; calls are traced all the same".to_owned(),
+    };
+    Check { name: "gpu".to_owned(), ok: gpus.driver.is_some(), required: false, detail, hint: None }
+}
+
+/// Every process that maps a CUDA library or has a GPU open.
+pub fn processes(procfs: &Procfs) -> Vec<UsesCuda> {
+    let own = std::process::id();
+    procfs.pids().into_iter().filter(|&pid| pid != own).filter_map(|pid| look_at(procfs, pid)).collect()
+}
+
+fn look_at(procfs: &Procfs, pid: u32) -> Option<UsesCuda> {
+    let comm = procfs.comm(pid)?;
+    let uses = |attachable, not_attached| Some(UsesCuda { pid, comm: comm.clone(), attachable, not_attached });
+    let mappings = match procfs.code(pid) {
+        Ok(mappings) => mappings,
+        Err(error) if procfs.has_gpu_device(pid) => {
+            return uses(Vec::new(), Some(format!("its memory map cannot be read: {error}")));
+        }
+        Err(_) => return None,
+    };
+    // A discovery of its own, so that a file shared by many processes is reported for each.
+    let mut discovery = Discovery::new(procfs.clone());
+    let found = discovery.scan(&[pid]);
+    let attachable: Vec<_> = found
+        .iter()
+        .map(|found| (found.name.clone(), found.image.library.unwrap_or_default(), found.image.probes.len()))
+        .collect();
+    let has_driver = attachable.iter().any(|&(_, library, _)| library == "cuda-driver");
+    let has_any = !attachable.is_empty() || mappings.iter().any(|mapping| has_telling_name(&mapping.path));
+    if !has_any && !procfs.has_gpu_device(pid) {
+        return None;
+    }
+    let not_attached = if let Some(bad) = discovery.unusable.first() {
+        Some(format!("{} {}", bad.name.display(), bad.why))
+    } else if has_driver {
+        None
+    } else if attachable.is_empty() {
+        Some("it has a GPU open but maps no library that exports the CUDA driver's functions".to_owned())
+    } else {
+        Some("it has not loaded the CUDA driver (yet); it is attached as soon as it does".to_owned())
+    };
+    uses(attachable, not_attached)
+}

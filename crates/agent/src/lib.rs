@@ -1,0 +1,22 @@
+//! The host process: finds what to attach to, moves records from the kernel to the trace file, and says what it sees.
+//!
+//! Data flows one way: [`trace`] drains the kernel, the pipeline adds who and where, the store keeps it.
+
+mod check;
+mod clock;
+mod discovery;
+mod gpus;
+mod live;
+mod pipeline;
+mod processes;
+mod procfs;
+mod session;
+mod target;
+mod trace;
+
+pub use check::{Check, Report, UsesCuda, check};
+pub use gpus::Gpus;
+pub use live::{CallSeen, Live, LiveRow, Watch};
+pub use procfs::Procfs;
+pub use target::{Target, user_id};
+pub use trace::{Ended, Outcome, TraceOptions, trace};

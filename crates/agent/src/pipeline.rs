@@ -1,0 +1,319 @@
+//! From kernel records to rows: adds who and where, and hands everything to the store in time order.
+
+use std::time::{Duration, Instant};
+
+use gpuwhy_capture::{CountDelta, Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
+use gpuwhy_model::{
+    Call, CallStats, LifeKind, LossReason, Losses, OpId, ProcessLife, SessionEnd, ThreadTimes, Wait, WaitReason,
+};
+use gpuwhy_store::{StoreError, Writer};
+use hashbrown::HashMap;
+
+use crate::clock::{Clock, Reading};
+use crate::live::{CallSeen, Live, Watch};
+use crate::processes::Processes;
+
+/// What was drained from the kernel, in the order of time.
+pub enum Item {
+    Record(Record),
+    /// The last counts of a thread or program stand before the record of its end.
+    Counts(Vec<CountDelta>),
+    Tick(Tick),
+}
+
+/// The end of a bucket of time.
+pub struct Tick {
+    pub threads: Vec<ThreadSnapshot>,
+    pub losses: Losses,
+    pub probes: usize,
+}
+
+pub struct Pipeline {
+    writer: Writer,
+    clock: Clock,
+    processes: Processes,
+    ops: Vec<OpId>,
+    watch: Box<dyn Watch>,
+    live: Live,
+    started: Instant,
+    bucket_ns: u64,
+    clocks: HashMap<TaskId, ThreadSnapshot>,
+    kernel_losses: Losses,
+    not_written: u64,
+    last_commit: Instant,
+}
+
+/// A crash loses at most this much, plus what is on its way.
+const COMMIT_EVERY: Duration = Duration::from_millis(200);
+
+impl Pipeline {
+    pub fn new(
+        mut writer: Writer,
+        clock: Clock,
+        processes: Processes,
+        watch: Box<dyn Watch>,
+    ) -> Result<Self, StoreError> {
+        let anchor = clock.first();
+        writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
+        let ops = rows()
+            .map(|row| writer.op(row.api.name, row.layer(), row.class(), row.api.runtime_name))
+            .collect::<Result<_, _>>()?;
+        let now = Reading::now();
+        writer.commit(now.unix_ns)?;
+        Ok(Self {
+            bucket_ns: clock.unix_ns(now.monotonic_ns),
+            writer,
+            clock,
+            processes,
+            ops,
+            watch,
+            live: Live::default(),
+            started: Instant::now(),
+            clocks: HashMap::new(),
+            kernel_losses: Losses::default(),
+            not_written: 0,
+            last_commit: Instant::now(),
+        })
+    }
+
+    pub fn note(&mut self, text: &str) -> Result<(), StoreError> {
+        self.watch.note(text);
+        self.writer.warn(Reading::now().unix_ns, text)
+    }
+
+    /// A process that uses one of the libraries; it may be gone before its first record is read.
+    pub fn meet(&mut self, pid: u32) -> Result<(), StoreError> {
+        self.processes.meet(pid, Reading::now().unix_ns, &mut self.writer)
+    }
+
+    pub fn take(&mut self, items: Vec<Item>) -> Result<(), StoreError> {
+        let mut in_hand = calls_in(&items);
+        let result = self.try_take(items, &mut in_hand);
+        if result.is_err() {
+            let taken_back = self.writer.take_not_written();
+            self.live.stored -= taken_back;
+            self.not_written += in_hand + taken_back;
+        }
+        result
+    }
+
+    /// After a failed write: counts what can no longer be stored.
+    pub fn give_up(&mut self, items: &[Item]) {
+        self.not_written += calls_in(items);
+        for item in items {
+            match item {
+                Item::Counts(counts) => {
+                    for delta in counts {
+                        self.live.add(delta, self.processes.process_name(delta.task.pid));
+                    }
+                }
+                Item::Tick(tick) => self.kernel_losses = tick.losses,
+                Item::Record(_) => {}
+            }
+        }
+    }
+
+    /// `in_hand` counts the calls that the writer has not been given yet.
+    fn try_take(&mut self, items: Vec<Item>, in_hand: &mut u64) -> Result<(), StoreError> {
+        let mut calls = Vec::with_capacity(items.len());
+        let mut tick = None;
+        for item in items {
+            match item {
+                Item::Record(Record::Call(raw)) => calls.push(self.call(&raw)?),
+                Item::Record(record) => self.record(&record)?,
+                Item::Counts(counts) => self.counts(&counts)?,
+                Item::Tick(ended) => tick = Some(ended),
+            }
+        }
+        self.live.stored += calls.len() as u64;
+        *in_hand = 0;
+        self.writer.calls(&mut calls)?;
+        if let Some(tick) = tick {
+            self.tick(&tick)?;
+        }
+        self.commit_when_due()
+    }
+
+    fn record(&mut self, record: &Record) -> Result<(), StoreError> {
+        match record {
+            Record::Thread(seen) => {
+                let at_ns = self.clock.unix_ns(seen.at_ns);
+                self.processes.introduce(seen.task, &seen.comm, seen.cgroup_id, at_ns, &mut self.writer)?;
+            }
+            Record::ThreadExit(snapshot) => {
+                self.thread_times(std::slice::from_ref(snapshot))?;
+                self.clocks.remove(&snapshot.owner.task);
+                self.processes.thread_gone(snapshot.owner.task);
+            }
+            Record::Life(life) => {
+                self.life(life)?;
+                if life.kind != LifeKind::Fork {
+                    self.processes.image_gone(life.pid);
+                }
+            }
+            Record::Call(_) | Record::File(_) => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, raw: &RawCall) -> Result<Call, StoreError> {
+        let start_ns = self.clock.unix_ns(raw.end_ns - raw.duration_ns);
+        let writer = &mut self.writer;
+        let thread = self.processes.thread(raw.task, start_ns, writer)?;
+        let mut other =
+            |task: Option<TaskId>| task.map(|task| self.processes.thread(task, start_ns, writer)).transpose();
+        let wait =
+            Wait { reason: raw.wait_reason, woken_by: other(raw.woken_by)?, preempted_by: other(raw.preempted_by)? };
+        let call = Call {
+            start_ns,
+            duration_ns: raw.duration_ns,
+            runqueue_ns: raw.runqueue_ns,
+            blocked_ns: raw.blocked_ns,
+            thread,
+            op: self.ops[raw.row as usize],
+            device: self.processes.device(raw.task.pid, raw.device),
+            stream: raw.stream,
+            direction: raw.direction,
+            handle: raw.handle,
+            caller: self.processes.module(raw.task.pid, raw.caller, &mut self.writer)?,
+            bytes: raw.bytes,
+            address: raw.address,
+            ret_code: raw.ret,
+            parent_start_ns: raw.parent_start_ns.map(|start| self.clock.unix_ns(start)),
+            wait: (wait != Wait::default()).then_some(wait),
+            stack_id: None,
+        };
+        if self.watch.wants_calls()
+            && let Some(row) = row(raw.row.into())
+        {
+            self.watch.call(&CallSeen {
+                call: &call,
+                pid: raw.task.pid,
+                tid: raw.task.tid,
+                comm: self.processes.thread_name(raw.task),
+                op: row.api.name,
+                layer: row.layer().as_str(),
+            });
+        }
+        Ok(call)
+    }
+
+    fn counts(&mut self, deltas: &[CountDelta]) -> Result<(), StoreError> {
+        let mut stats = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            self.live.add(delta, self.processes.process_name(delta.task.pid));
+            stats.push(CallStats {
+                bucket_ns: self.bucket_ns,
+                thread: self.processes.thread(delta.task, self.bucket_ns, &mut self.writer)?,
+                op: self.ops[delta.row as usize],
+                count: delta.count,
+                sum_ns: delta.sum_ns,
+                min_ns: delta.min_ns,
+                max_ns: delta.max_ns,
+                runqueue_ns: delta.runqueue_ns,
+                blocked_ns: delta.blocked_ns,
+                bytes: delta.bytes,
+                errors: delta.errors,
+                histogram: delta.histogram.clone(),
+                fraction: 1.0,
+            });
+        }
+        self.writer.stats(&stats)
+    }
+
+    /// What happened to each thread since its last snapshot, or since its first call.
+    fn thread_times(&mut self, snapshots: &[ThreadSnapshot]) -> Result<(), StoreError> {
+        let mut times = Vec::with_capacity(snapshots.len());
+        for now in snapshots {
+            let last = self.clocks.insert(now.owner.task, now.clone()).unwrap_or_else(|| first_snapshot(now));
+            let thread = self.processes.thread(now.owner.task, self.bucket_ns, &mut self.writer)?;
+            self.processes.rename(now.owner.task, &now.comm, &mut self.writer)?;
+            times.push(ThreadTimes {
+                bucket_ns: self.clock.unix_ns(last.at_ns),
+                thread,
+                wall_ns: now.at_ns.saturating_sub(last.at_ns),
+                runqueue_ns: now.runqueue_ns.saturating_sub(last.runqueue_ns),
+                blocked_ns: std::array::from_fn(|i| now.blocked_ns[i].saturating_sub(last.blocked_ns[i])),
+                in_calls_ns: now.in_calls_ns.saturating_sub(last.in_calls_ns),
+                in_calls_runqueue_ns: now.in_calls_runqueue_ns.saturating_sub(last.in_calls_runqueue_ns),
+                in_calls_blocked_ns: now.in_calls_blocked_ns.saturating_sub(last.in_calls_blocked_ns),
+            });
+        }
+        self.writer.thread_times(&times)
+    }
+
+    fn life(&mut self, life: &Life) -> Result<(), StoreError> {
+        self.writer.life(&[ProcessLife {
+            at_ns: self.clock.unix_ns(life.at_ns),
+            kind: life.kind,
+            pid: life.pid,
+            child_pid: (life.kind == LifeKind::Fork).then_some(life.child_pid),
+            status: (life.kind == LifeKind::Exit).then_some(life.status),
+            comm: life.comm.clone(),
+        }])
+    }
+
+    fn tick(&mut self, tick: &Tick) -> Result<(), StoreError> {
+        self.thread_times(&tick.threads)?;
+        self.kernel_losses = tick.losses;
+        let now = Reading::now();
+        if let Some(anchor) = self.clock.check(now) {
+            self.writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
+            self.note("the wall clock was set during the trace; later times follow the new setting")?;
+        }
+        self.bucket_ns = self.clock.unix_ns(now.monotonic_ns);
+        self.writer.losses(&tick.losses)?;
+        self.live.losses = self.losses();
+        self.live.probes = tick.probes;
+        self.live.elapsed = self.started.elapsed();
+        self.watch.second(&self.live);
+        self.live.start_second();
+        Ok(())
+    }
+
+    fn commit_when_due(&mut self) -> Result<(), StoreError> {
+        if self.last_commit.elapsed() < COMMIT_EVERY {
+            return Ok(());
+        }
+        self.last_commit = Instant::now();
+        self.writer.commit(Reading::now().unix_ns)
+    }
+
+    fn losses(&self) -> Losses {
+        let mut losses = self.kernel_losses;
+        losses.add(LossReason::NotWritten, self.not_written);
+        losses
+    }
+
+    /// Closes the session. Returns the totals.
+    pub fn finish(mut self, reason: &str, agent_cpu_ns: u64) -> Result<Live, StoreError> {
+        self.live.losses = self.losses();
+        self.live.elapsed = self.started.elapsed();
+        let end = SessionEnd {
+            ended_ns: Reading::now().unix_ns,
+            seen: self.live.seen,
+            losses: self.live.losses,
+            agent_cpu_ns,
+            reason: reason.to_owned(),
+        };
+        self.writer.finish(&end)?;
+        Ok(self.live)
+    }
+}
+
+fn calls_in(items: &[Item]) -> u64 {
+    items.iter().filter(|item| matches!(item, Item::Record(Record::Call(_)))).count() as u64
+}
+
+/// A thread's clocks start at zero with its first call.
+fn first_snapshot(now: &ThreadSnapshot) -> ThreadSnapshot {
+    ThreadSnapshot {
+        at_ns: now.since_ns,
+        runqueue_ns: 0,
+        blocked_ns: [0; WaitReason::COUNT],
+        in_calls_ns: 0,
+        in_calls_runqueue_ns: 0,
+        in_calls_blocked_ns: 0,
+        ..now.clone()
+    }
+}

@@ -1,0 +1,177 @@
+//! Who the tids and addresses in records are: processes, threads, and the modules calls come from.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use gpuwhy_capture::{Image, TaskId};
+use gpuwhy_model::{ModuleId, ProcessId, ThreadId};
+use gpuwhy_store::{StoreError, Writer};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::gpus::Gpus;
+use crate::procfs::{Mapping, Procfs};
+
+/// The processes and threads seen in this session that are still there.
+pub struct Processes {
+    procfs: Procfs,
+    gpus: Gpus,
+    by_pid: HashMap<u32, Known>,
+    threads: HashMap<TaskId, KnownThread>,
+    runtimes: HashMap<PathBuf, bool>,
+}
+
+struct Known {
+    id: ProcessId,
+    comm: String,
+    visible_devices: Option<String>,
+    code: Vec<Mapping>,
+    code_read: Instant,
+    callers: HashMap<u64, Option<ModuleId>>,
+}
+
+#[derive(Clone)]
+pub struct KnownThread {
+    pub id: ThreadId,
+    pub comm: String,
+    makes_calls: bool,
+}
+
+/// A process that maps code all the time must not make us read its map all the time.
+const READ_CODE_AGAIN: Duration = Duration::from_millis(200);
+
+impl Processes {
+    pub fn new(procfs: Procfs, gpus: Gpus) -> Self {
+        Self { procfs, gpus, by_pid: HashMap::new(), threads: HashMap::new(), runtimes: HashMap::new() }
+    }
+
+    fn process(
+        &mut self,
+        pid: u32,
+        at_ns: u64,
+        cgroup_id: Option<u64>,
+        writer: &mut Writer,
+    ) -> Result<&mut Known, StoreError> {
+        match self.by_pid.entry(pid) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let mut process = self.procfs.describe(pid, at_ns);
+                process.cgroup_id = cgroup_id.unwrap_or(process.cgroup_id);
+                Ok(place.insert(Known {
+                    id: writer.process(&process)?,
+                    comm: process.comm,
+                    visible_devices: self.procfs.environment(pid, "CUDA_VISIBLE_DEVICES"),
+                    code: self.procfs.code(pid).unwrap_or_default(),
+                    code_read: Instant::now(),
+                    callers: HashMap::new(),
+                }))
+            }
+        }
+    }
+
+    /// Reads what there is to know about a process while it is there.
+    pub fn meet(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<(), StoreError> {
+        if self.procfs.exists(pid) {
+            self.process(pid, at_ns, None, writer)?;
+        }
+        Ok(())
+    }
+
+    /// A thread the kernel has just introduced. `cgroup_id` is known for one that makes calls.
+    pub fn introduce(
+        &mut self,
+        task: TaskId,
+        comm: &str,
+        cgroup_id: Option<u64>,
+        at_ns: u64,
+        writer: &mut Writer,
+    ) -> Result<ThreadId, StoreError> {
+        if let Some(known) = self.threads.get_mut(&task)
+            && (known.comm == comm || known.makes_calls)
+        {
+            known.makes_calls |= cgroup_id.is_some();
+            return Ok(known.id);
+        }
+        let process = self.process(task.pid, at_ns, cgroup_id, writer)?.id;
+        let id = writer.thread(process, task.tid, comm)?;
+        let known = KnownThread { id, comm: comm.to_owned(), makes_calls: cgroup_id.is_some() };
+        self.threads.insert(task, known);
+        Ok(id)
+    }
+
+    /// The thread of a record, also when its introduction was lost.
+    pub fn thread(&mut self, task: TaskId, at_ns: u64, writer: &mut Writer) -> Result<ThreadId, StoreError> {
+        if let Some(known) = self.threads.get(&task) {
+            return Ok(known.id);
+        }
+        let comm = self.process(task.pid, at_ns, None, writer)?.comm.clone();
+        self.introduce(task, &comm, None, at_ns, writer)
+    }
+
+    pub fn thread_name(&self, task: TaskId) -> &str {
+        self.threads.get(&task).map_or("", |thread| &thread.comm)
+    }
+
+    pub fn process_name(&self, pid: u32) -> &str {
+        self.by_pid.get(&pid).map_or("", |process| &process.comm)
+    }
+
+    /// A thread's name may change while it runs.
+    pub fn rename(&mut self, task: TaskId, comm: &str, writer: &mut Writer) -> Result<(), StoreError> {
+        match self.threads.get_mut(&task) {
+            Some(thread) if thread.comm != comm => {
+                comm.clone_into(&mut thread.comm);
+                writer.rename_thread(thread.id, comm)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn thread_gone(&mut self, task: TaskId) {
+        self.threads.remove(&task);
+    }
+
+    /// The process ended, or runs another program from now on.
+    pub fn image_gone(&mut self, pid: u32) {
+        self.by_pid.remove(&pid);
+        self.threads.retain(|task, _| task.pid != pid);
+    }
+
+    /// The GPU that a process numbers `ordinal`, as the host numbers it.
+    pub fn device(&self, pid: u32, ordinal: Option<u16>) -> Option<u16> {
+        let visible = self.by_pid.get(&pid).and_then(|process| process.visible_devices.as_deref());
+        self.gpus.host_number(ordinal, visible)
+    }
+
+    /// The module an address of a process lies in.
+    pub fn module(&mut self, pid: u32, address: u64, writer: &mut Writer) -> Result<Option<ModuleId>, StoreError> {
+        let Some(process) = self.by_pid.get_mut(&pid) else { return Ok(None) };
+        if let Some(&module) = process.callers.get(&address) {
+            return Ok(module);
+        }
+        let mut mapping = find(&process.code, address);
+        if mapping.is_none() && process.code_read.elapsed() > READ_CODE_AGAIN {
+            process.code = self.procfs.code(pid).unwrap_or_default();
+            process.code_read = Instant::now();
+            mapping = find(&process.code, address);
+        }
+        let Some(mapping) = mapping.cloned() else { return Ok(None) };
+        let is_runtime = is_runtime(&mut self.runtimes, &self.procfs, pid, &mapping);
+        let module = writer.module(&mapping.path.to_string_lossy(), is_runtime)?;
+        process.callers.insert(address, Some(module));
+        Ok(Some(module))
+    }
+}
+
+fn find(code: &[Mapping], address: u64) -> Option<&Mapping> {
+    code.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))
+}
+
+fn is_runtime(cache: &mut HashMap<PathBuf, bool>, procfs: &Procfs, pid: u32, mapping: &Mapping) -> bool {
+    if let Some(&known) = cache.get(&mapping.path) {
+        return known;
+    }
+    let found = Image::read(&procfs.openable(pid, mapping)).is_ok_and(|image| image.has_runtime);
+    cache.insert(mapping.path.clone(), found);
+    found
+}

@@ -1,0 +1,96 @@
+//! `gpuwhy check`: what can be traced here.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use gpuwhy_agent::{Check as Line, Report, UsesCuda};
+use serde_json::json;
+
+use crate::print;
+
+/// Say what can be traced here: kernel, privilege, probes, GPU, and every process that uses CUDA.
+#[derive(Args)]
+pub struct Check {
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Exit with 3 when something needs mending.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+impl Check {
+    pub fn run(self) -> Result<ExitCode> {
+        let report = gpuwhy_agent::check();
+        if self.json {
+            println!("{}", to_json(&report));
+        } else {
+            print_report(&report);
+        }
+        let code = if self.exit_code && report.found_problem() { 3 } else { 0 };
+        Ok(ExitCode::from(code))
+    }
+}
+
+fn print_report(report: &Report) {
+    for line in &report.checks {
+        anstream::println!("{} {:<10} {}", mark(line), line.name, print::safe(&line.detail));
+        if let Some(hint) = &line.hint {
+            anstream::println!("     {:<10} hint: {}", "", print::safe(hint));
+        }
+    }
+    println!();
+    if report.processes.is_empty() {
+        println!("No process uses CUDA right now. One that starts during a trace is attached by itself.");
+    }
+    for process in &report.processes {
+        print_process(process);
+    }
+}
+
+fn mark(line: &Line) -> &'static str {
+    match (line.ok, line.required) {
+        (true, _) => "\x1b[32mok  \x1b[0m",
+        (false, true) => "\x1b[31mFAIL\x1b[0m",
+        (false, false) => "\x1b[33mnone\x1b[0m",
+    }
+}
+
+fn print_process(process: &UsesCuda) {
+    println!("process {} ({})", process.pid, print::safe(&process.comm));
+    for (path, library, functions) in &process.attachable {
+        println!("     {}: {library}, {functions} functions", print::safe(&path.to_string_lossy()));
+    }
+    if let Some(why) = &process.not_attached {
+        anstream::println!("     \x1b[33muses CUDA but is not attached:\x1b[0m {}", print::safe(why));
+    }
+}
+
+fn to_json(report: &Report) -> serde_json::Value {
+    let checks: Vec<_> = report
+        .checks
+        .iter()
+        .map(|line| {
+            json!({"name": line.name, "ok": line.ok, "required": line.required, "detail": line.detail, "hint": line.hint})
+        })
+        .collect();
+    let processes: Vec<_> = report
+        .processes
+        .iter()
+        .map(|process| {
+            let attachable: Vec<_> = process
+                .attachable
+                .iter()
+                .map(|(path, library, functions)| {
+                    json!({"path": path.to_string_lossy(), "library": library, "functions": functions})
+                })
+                .collect();
+            json!({
+                "pid": process.pid, "comm": process.comm, "attachable": attachable,
+                "not_attached": process.not_attached,
+            })
+        })
+        .collect();
+    json!({"can_trace": report.can_trace(), "checks": checks, "processes": processes})
+}

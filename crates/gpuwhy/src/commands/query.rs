@@ -1,0 +1,194 @@
+//! `gpuwhy query`: read-only SQL, or filters, over a trace.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use gpuwhy_store::{Answer, Filter, Limits, Trace, Truncation, Value};
+
+use crate::print::{self, Columns};
+use crate::units::parse_duration;
+
+/// Ask a trace: `query FILE "SELECT ..."`, or with filters.
+#[derive(Args)]
+pub struct Query {
+    /// The trace [default: the newest gpuwhy-*.db here], then the SQL statement.
+    #[arg(value_name = "FILE] [SQL", num_args = 0..=2)]
+    words: Vec<String>,
+    /// The trace.
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    /// Calls of the last part of the trace: 5m, 2h, counted back from its end.
+    #[arg(long, value_parser = parse_duration)]
+    since: Option<Duration>,
+    /// Calls of this function, by the driver's name or the runtime's.
+    #[arg(long)]
+    op: Option<String>,
+    #[arg(long)]
+    pid: Option<u32>,
+    #[arg(long)]
+    tid: Option<u32>,
+    /// Calls at least this long.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    min_duration: Option<Duration>,
+    /// The most rows to print.
+    #[arg(long, default_value_t = 1000)]
+    limit: usize,
+    /// The longest the query may take.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    timeout: Duration,
+    /// Print an array of objects.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print comma-separated values with a header.
+    #[arg(long)]
+    csv: bool,
+}
+
+impl Query {
+    pub fn run(self) -> Result<ExitCode> {
+        let (file, sql) = self.file_and_sql()?;
+        let trace = Trace::open(&file)?;
+        let limits = Limits { time: self.timeout, rows: self.limit, ..Limits::default() };
+        let answer = match sql {
+            Some(sql) => trace.query(&sql, &limits)?,
+            None => trace.calls(&self.filter(&trace)?)?,
+        };
+        self.print(&answer)?;
+        if let Some(truncation) = &answer.truncated {
+            print::note(match truncation {
+                Truncation::Rows => "there are more rows; raise --limit to see them",
+                Truncation::Bytes => "the answer is cut at its largest size; ask for fewer rows or columns",
+            });
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// One word is a file if there is one of that name, SQL otherwise.
+    fn file_and_sql(&self) -> Result<(PathBuf, Option<String>)> {
+        match (&self.db, self.words.as_slice()) {
+            (Some(db), []) => Ok((db.clone(), None)),
+            (Some(db), [sql]) => Ok((db.clone(), Some(sql.clone()))),
+            (Some(_), _) => bail!("name the trace once: with --db or as the first word"),
+            (None, []) => Ok((newest_trace()?, None)),
+            (None, [word]) if Path::new(word).exists() || !word.contains(char::is_whitespace) => {
+                Ok((word.into(), None))
+            }
+            (None, [sql]) => Ok((newest_trace()?, Some(sql.clone()))),
+            (None, [file, sql, ..]) => Ok((file.into(), Some(sql.clone()))),
+        }
+    }
+
+    fn filter(&self, trace: &Trace) -> Result<Filter> {
+        let since_ns = match self.since {
+            Some(since) => {
+                let end =
+                    trace.query("SELECT max(coalesce(ended_ns, last_commit_ns)) FROM sessions", &Limits::default())?;
+                match end.rows.first().and_then(|row| row.first()) {
+                    Some(Value::Integer(end)) => Some((*end as u64).saturating_sub(since.as_nanos() as u64)),
+                    _ => None,
+                }
+            }
+            None => None,
+        };
+        Ok(Filter {
+            since_ns,
+            until_ns: None,
+            op: self.op.clone(),
+            pid: self.pid,
+            tid: self.tid,
+            min_duration_ns: self.min_duration.map(|time| time.as_nanos() as u64),
+            limit: Some(self.limit),
+        })
+    }
+
+    fn print(&self, answer: &Answer) -> io::Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        if self.json {
+            print_json(&mut out, answer)?;
+        } else if self.csv {
+            print_csv(&mut out, answer)?;
+        } else {
+            writeln!(out, "{}", table(answer))?;
+        }
+        out.flush()
+    }
+}
+
+fn newest_trace() -> Result<PathBuf> {
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("gpuwhy") && name.ends_with(".db")
+    };
+    let traces = std::fs::read_dir(".")?.flatten().map(|entry| entry.path()).filter(ours);
+    let newest = traces.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    match newest {
+        Some(path) => Ok(path),
+        None => bail!("no trace is named and there is no gpuwhy-*.db here"),
+    }
+}
+
+fn print_json(out: &mut impl Write, answer: &Answer) -> io::Result<()> {
+    writeln!(out, "[")?;
+    for (index, row) in answer.rows.iter().enumerate() {
+        let object: serde_json::Map<_, _> =
+            answer.columns.iter().cloned().zip(row.iter().map(Value::to_json)).collect();
+        let comma = if index + 1 < answer.rows.len() { "," } else { "" };
+        writeln!(out, "{}{comma}", serde_json::Value::Object(object))?;
+    }
+    writeln!(out, "]")
+}
+
+fn print_csv(out: &mut impl Write, answer: &Answer) -> io::Result<()> {
+    let header: Vec<_> = answer.columns.iter().map(|name| quoted(name)).collect();
+    writeln!(out, "{}", header.join(","))?;
+    for row in &answer.rows {
+        let cells: Vec<_> = row.iter().map(|value| quoted(&text(value)).into_owned()).collect();
+        writeln!(out, "{}", cells.join(","))?;
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> Cow<'_, str> {
+    if text.contains(['"', ',', '\n', '\r']) {
+        Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn table(answer: &Answer) -> String {
+    let mut columns = Columns::new(answer.columns.iter().map(String::as_str));
+    for row in &answer.rows {
+        columns.row(row.iter().map(text));
+    }
+    let is_number = |index: usize| answer.rows.iter().all(|row| !matches!(row.get(index), Some(Value::Text(_))));
+    columns.align_right((0..answer.columns.len()).filter(|&index| is_number(index)));
+    columns.text()
+}
+
+fn text(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::Null => Cow::Borrowed(""),
+        Value::Integer(number) => Cow::Owned(number.to_string()),
+        Value::Real(number) => Cow::Owned(number.to_string()),
+        Value::Text(text) => Cow::Borrowed(text),
+        Value::Blob(bytes) => Cow::Owned(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_with_commas_and_quotes_survive_csv() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,b"), "\"a,b\"");
+        assert_eq!(quoted("say \"hi\"\n"), "\"say \"\"hi\"\"\n\"");
+    }
+}

@@ -1,0 +1,180 @@
+//! `gpuwhy trace`: capture.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use gpuwhy_agent::{Ended, Outcome, Target, TraceOptions, Watch, user_id};
+use gpuwhy_capture::{AttachPath, Layers};
+
+use crate::print;
+use crate::units::{count, parse_duration, parse_size};
+
+mod lines;
+mod view;
+
+/// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
+#[derive(Args)]
+pub struct Trace {
+    /// Trace this process and its descendants; may be given several times. Everybody when no target is named.
+    #[arg(short, long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// Trace the processes of this user (name or number).
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
+    /// Stop after this time: 500ms, 90s, 5m, 2h.
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// The trace file; a session is added to one that exists [default: gpuwhy-DATE-TIME.db].
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Keep the file under this size by deleting the oldest calls: 500MB, 2GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
+    /// Print every kept call as a line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// When to show the live view.
+    #[arg(long, value_enum, default_value = "auto")]
+    live: Show,
+    /// Which layer of the CUDA libraries to probe.
+    #[arg(long, value_enum, default_value = "driver-first")]
+    layer: Layer,
+    /// Calls shorter than this are counted but get no row.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    keep_min: Duration,
+    /// Memory for records on their way out of the kernel.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    ring_size: Option<u64>,
+    /// Attach in this way instead of the best one the kernel has.
+    #[arg(long, value_enum)]
+    attach: Option<Attach>,
+    /// Run this command and trace it; its exit code is passed on.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Show {
+    /// On a terminal.
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Layer {
+    /// The driver, and of the runtime what the driver does not show.
+    DriverFirst,
+    Driver,
+    Runtime,
+    Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Attach {
+    Session,
+    Multi,
+    Single,
+}
+
+impl Trace {
+    pub fn run(self) -> Result<ExitCode> {
+        let options = self.options()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).context("handle signals")?;
+        }
+        let outcome = gpuwhy_agent::trace(&options, self.watch(), &stop)?;
+        if self.json {
+            lines::summary(&outcome)?;
+        }
+        print_summary(&outcome);
+        Ok(match outcome.ended {
+            Ended::CommandEnded(code) => ExitCode::from(code.clamp(0, 255) as u8),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+
+    fn options(&self) -> Result<TraceOptions> {
+        Ok(TraceOptions {
+            out: self.out.clone().unwrap_or_else(default_file),
+            target: Target {
+                pids: self.pid.clone(),
+                uid: self.user.as_deref().map(user_id).transpose()?,
+                command: (!self.command.is_empty()).then(|| self.command.clone()),
+                command_to_stderr: self.json,
+            },
+            duration: self.duration,
+            max_size: self.max_size,
+            layers: match self.layer {
+                Layer::DriverFirst => Layers::DriverFirst,
+                Layer::Driver => Layers::Driver,
+                Layer::Runtime => Layers::Runtime,
+                Layer::Both => Layers::Both,
+            },
+            attach_path: self.attach.map(|attach| match attach {
+                Attach::Session => AttachPath::Session,
+                Attach::Multi => AttachPath::Multi,
+                Attach::Single => AttachPath::Single,
+            }),
+            ring_bytes: self.ring_size.map(|size| size as usize),
+            keep_min: self.keep_min,
+        })
+    }
+
+    fn watch(&self) -> Box<dyn Watch> {
+        let on_terminal = std::io::stdout().is_terminal();
+        let show = match self.live {
+            Show::Auto => on_terminal && self.command.is_empty(),
+            Show::Always => true,
+            Show::Never => false,
+        };
+        match (self.json, show) {
+            (true, _) => Box::new(lines::Lines::default()),
+            (false, true) => Box::new(view::View::new(on_terminal)),
+            (false, false) => Box::new(Quiet),
+        }
+    }
+}
+
+/// Tells only what a person should know.
+struct Quiet;
+
+impl Watch for Quiet {
+    fn note(&mut self, text: &str) {
+        print::note(text);
+    }
+}
+
+fn default_file() -> PathBuf {
+    PathBuf::from(format!("gpuwhy-{}.db", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S")))
+}
+
+fn print_summary(outcome: &Outcome) {
+    let live = &outcome.live;
+    let mut text = format!(
+        "{} calls in {:.1} s, {} kept in {}",
+        count(live.seen),
+        live.elapsed.as_secs_f64(),
+        count(live.stored),
+        display(&outcome.file)
+    );
+    for (reason, lost) in live.losses.iter() {
+        text += &format!("\nlost {}: {} ({})", count(lost), reason.as_str(), reason.meaning());
+    }
+    if live.seen == 0 {
+        text += "\nno CUDA call was seen; `gpuwhy check` says which processes use CUDA and whether they can be seen";
+    }
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn display(path: &Path) -> String {
+    print::safe(&path.to_string_lossy()).into_owned()
+}

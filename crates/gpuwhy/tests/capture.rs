@@ -1,0 +1,420 @@
+//! Real BPF programs on fake libraries whose calls are known exactly.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::time::Duration;
+
+use gpuwhy_store::Value;
+use gpuwhy_testbed::{Behaviour, Truth, Workload};
+use support::{Finished, Place, is_root};
+
+/// Runs a workload to its end under a tracer that was attached before its first call.
+fn traced(place: &Place, workload: Workload, arguments: &[&str]) -> (Truth, Finished) {
+    let mut running = workload.start().unwrap();
+    running.wait_ready().unwrap();
+    let pid = running.pid().to_string();
+    let mut tracing = place.trace(&[&["-p", pid.as_str()], arguments].concat());
+    tracing.wait_ready();
+    let truth = running.finish().unwrap();
+    let (status, finished) = tracing.wait_finished();
+    assert!(status.success(), "{status}");
+    (truth, finished)
+}
+
+/// What the workload says it called, per thread and function, equals what was counted.
+fn counts_agree(truth: &Truth, finished: &Finished, layer: &str) {
+    for calls in truth.calls.iter().filter(|calls| calls.layer == layer) {
+        let counted = finished.number(&format!(
+            "SELECT coalesce(sum(count), 0) FROM call_stats \
+             WHERE pid = {} AND tid = {} AND op = '{}' AND layer = '{layer}'",
+            calls.pid, calls.tid, calls.op
+        ));
+        assert_eq!(counted as u64, calls.calls, "{} of thread {}", calls.op, calls.tid);
+    }
+}
+
+fn every_call_is_counted_once_at_each_layer(attach: &str) {
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).nested().mix("launch").threads(4).calls(100_000);
+    let (truth, finished) = traced(&place, workload, &["--layer", "both", "--attach", attach]);
+    finished.check();
+    counts_agree(&truth, &finished, "runtime");
+    for layer in ["runtime", "driver"] {
+        let launches = finished
+            .number(&format!("SELECT sum(count) FROM call_stats WHERE layer = '{layer}' AND op LIKE '%LaunchKernel'"));
+        assert_eq!(launches, 400_000, "{layer}");
+    }
+    assert_eq!(finished.text("SELECT attach_path FROM sessions"), attach);
+    for reason in ["uncounted", "no_thread_state", "too_deep", "abandoned", "unmatched", "probe_missed"] {
+        assert_eq!(finished.loss(reason), 0, "{reason}");
+    }
+    // Every driver call was made inside a runtime call, and says so.
+    let orphans = "SELECT count(*) FROM cuda_events WHERE layer = 'driver' AND parent_id IS NULL";
+    assert_eq!(finished.number(orphans), 0);
+    let kept_parents = "SELECT count(*) FROM cuda_events child JOIN cuda_events parent ON parent.id = child.parent_id \
+         WHERE parent.layer = 'runtime' AND child.tid = parent.tid \
+         AND child.timestamp_ns + child.duration_ns <= parent.timestamp_ns + parent.duration_ns";
+    if finished.lost_calls() == 0 {
+        let children = finished.number("SELECT count(*) FROM cuda_events WHERE parent_id IS NOT NULL");
+        assert_eq!(finished.number(kept_parents), children);
+    }
+}
+
+#[test]
+fn root_every_call_is_counted_once_at_each_layer_by_session_links() {
+    if is_root() {
+        every_call_is_counted_once_at_each_layer("session");
+    }
+}
+
+#[test]
+fn root_every_call_is_counted_once_at_each_layer_by_multi_links() {
+    if is_root() {
+        every_call_is_counted_once_at_each_layer("multi");
+    }
+}
+
+#[test]
+fn root_every_call_is_counted_once_at_each_layer_by_single_links() {
+    if is_root() {
+        every_call_is_counted_once_at_each_layer("single");
+    }
+}
+
+#[test]
+fn root_the_default_counts_a_launch_once() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).nested().mix("launch").threads(2).calls(1000);
+    let (_, finished) = traced(&place, workload, &[]);
+    finished.check();
+    assert_eq!(finished.number("SELECT count(*) FROM cuda_events WHERE op LIKE '%LaunchKernel'"), 2000);
+    // The driver's row also goes by the name people know.
+    let by_runtime_name =
+        "SELECT count(*) FROM cuda_events WHERE runtime_op = 'cudaLaunchKernel' AND op = 'cuLaunchKernel'";
+    assert_eq!(finished.number(by_runtime_name), 2000);
+    assert!(finished.text("SELECT caller FROM cuda_events WHERE op = 'cuLaunchKernel'").contains("libcudart"));
+}
+
+/// The sum of a column over all calls of one function, and their time against the workload's own clock.
+fn split(truth: &Truth, finished: &Finished, op: &str, column: &str) -> (f64, f64) {
+    let sum =
+        |column: &str| finished.number(&format!("SELECT sum({column}) FROM cuda_events WHERE op = '{op}'")) as f64;
+    let own: u64 = truth.calls.iter().filter(|calls| calls.op == op).map(|calls| calls.wall_ns).sum();
+    (sum(column), sum("duration_ns") / own as f64)
+}
+
+fn lands_in(behaviour: Behaviour, column: &str, reason: Option<&str>) {
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuStreamSynchronize", behaviour, Duration::from_millis(20))
+        .threads(1)
+        .calls(50);
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    let (landed, of_own_clock) = split(&truth, &finished, "cuStreamSynchronize", column);
+    let asked = 50.0 * 20e6;
+    assert!((landed / asked - 1.0).abs() <= 0.05, "{behaviour:?}: {landed} ns of {asked} ns are {column}");
+    assert!((0.95..=1.05).contains(&of_own_clock), "{behaviour:?}: {of_own_clock} of the workload's own time");
+    if let Some(reason) = reason {
+        let named =
+            format!("SELECT count(*) FROM cuda_events WHERE op = 'cuStreamSynchronize' AND blocked_on = '{reason}'");
+        assert_eq!(finished.number(&named), 50, "{behaviour:?}");
+    }
+    if matches!(behaviour, Behaviour::Futex | Behaviour::Pipe) {
+        let releaser = truth.calls.iter().find(|calls| calls.op == "cuStreamSynchronize").unwrap().releaser_tid;
+        let woken = finished.number(&format!("SELECT count(*) FROM cuda_events WHERE woken_by_tid = {releaser}"));
+        assert!(woken >= 48, "{behaviour:?}: the releasing thread woke {woken} of 50");
+    }
+}
+
+#[test]
+fn root_time_spent_computing_is_running_time() {
+    if is_root() {
+        lands_in(Behaviour::Burn, "running_ns", None);
+    }
+}
+
+#[test]
+fn root_time_spent_sleeping_is_blocked_time() {
+    if is_root() {
+        lands_in(Behaviour::Sleep, "blocked_ns", Some("sleep"));
+    }
+}
+
+#[test]
+fn root_a_lock_held_by_another_thread_names_the_thread_that_released_it() {
+    if is_root() {
+        lands_in(Behaviour::Futex, "blocked_ns", Some("futex"));
+    }
+}
+
+#[test]
+fn root_a_pipe_names_the_thread_that_wrote_to_it() {
+    if is_root() {
+        lands_in(Behaviour::Pipe, "blocked_ns", Some("stream"));
+    }
+}
+
+#[test]
+fn root_reading_a_disk_is_io() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload =
+        Workload::new(&place.testbed).op("cuMemcpyHtoD", Behaviour::Io, Duration::from_millis(20)).threads(1).calls(20);
+    let (_, finished) = traced(&place, workload, &[]);
+    finished.check();
+    let io = "SELECT count(*) FROM cuda_events WHERE op = 'cuMemcpyHtoD' AND blocked_on = 'io' AND blocked_ns > 0";
+    assert_eq!(finished.number(io), 20);
+}
+
+#[test]
+fn root_time_spent_waiting_for_a_cpu_is_run_queue_time_and_names_who_took_it() {
+    if !is_root() {
+        return;
+    }
+    // Two threads that burn share one CPU: half of each one's time is spent in the run queue.
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuStreamSynchronize", Behaviour::Burn, Duration::from_millis(200))
+        .threads(2)
+        .calls(5);
+    let mut running = workload.start().unwrap();
+    running.wait_ready().unwrap();
+    pin_to_one_cpu(running.pid());
+    let pid = running.pid().to_string();
+    let mut tracing = place.trace(&["-p", &pid]);
+    tracing.wait_ready();
+    let truth = running.finish().unwrap();
+    let (_, finished) = tracing.wait_finished();
+    finished.check();
+    let (_, of_own_clock) = split(&truth, &finished, "cuStreamSynchronize", "runqueue_ns");
+    assert!((0.95..=1.05).contains(&of_own_clock), "{of_own_clock}");
+    // The workload burns a fixed CPU time per call; whatever is above it was spent waiting for the CPU.
+    let burnt = 10.0 * 200e6;
+    let total = finished.number("SELECT sum(duration_ns) FROM cuda_events WHERE op = 'cuStreamSynchronize'") as f64;
+    let queued = finished.number("SELECT sum(runqueue_ns) FROM cuda_events WHERE op = 'cuStreamSynchronize'") as f64;
+    assert!((queued / (total - burnt) - 1.0).abs() <= 0.05, "{queued} ns queued of {total} ns, {burnt} ns burnt");
+    let own_pid = running_pid(&truth);
+    let by_sibling = format!(
+        "SELECT count(*) FROM cuda_events WHERE op = 'cuStreamSynchronize' AND runqueue_ns > 50000000 \
+         AND preempted_by_pid = {own_pid} AND preempted_by_tid <> tid"
+    );
+    assert!(finished.number(&by_sibling) >= 8, "the sibling took the CPU");
+}
+
+fn running_pid(truth: &Truth) -> u32 {
+    truth.ends[0].pid
+}
+
+fn pin_to_one_cpu(pid: u32) {
+    // At the highest priority, so that nothing but the siblings competes.
+    let command = format!("taskset -acp 0 {pid} && renice -n -20 -p {pid}");
+    let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn root_a_threads_whole_wall_time_is_accounted_for() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuStreamSynchronize", Behaviour::Sleep, Duration::from_millis(5))
+        .threads(2)
+        .rate(50.0)
+        .duration(Duration::from_secs(2));
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    for calls in truth.calls.iter().filter(|calls| calls.op == "cuStreamSynchronize") {
+        let row = finished.rows(&format!(
+            "SELECT sum(wall_ns), sum(running_ns + runqueue_ns + blocked_ns), sum(in_calls_ns), sum(sleep_ns) \
+             FROM thread_times WHERE tid = {}",
+            calls.tid
+        ));
+        let [Value::Integer(wall), Value::Integer(parts), Value::Integer(in_calls), Value::Integer(slept)] = row[0][..]
+        else {
+            panic!("{row:?}");
+        };
+        assert_eq!(wall, parts);
+        let active = (calls.last_ns - calls.first_ns) as i64;
+        assert!(wall >= active * 95 / 100, "{wall} ns of {active} ns are accounted for");
+        assert!(slept > wall * 8 / 10, "slept {slept} of {wall}");
+        assert!((in_calls - calls.wall_ns as i64).abs() < calls.wall_ns as i64 / 20, "{in_calls} {}", calls.wall_ns);
+    }
+}
+
+#[test]
+fn root_a_full_ring_is_counted_not_hidden() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).mix("launch").threads(2).calls(300_000);
+    let (_, finished) = traced(&place, workload, &["--ring-size", "8KiB"]);
+    finished.check();
+    assert!(finished.loss("ring_full") > 0);
+    assert!(finished.log.iter().any(|line| line.contains("ring_full")), "{:#?}", finished.log);
+    assert_eq!(finished.number("SELECT sum(count) FROM call_stats WHERE op = 'cuLaunchKernel'"), 600_000);
+}
+
+#[test]
+fn root_threads_that_die_inside_a_call_leave_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).mix("launch").threads(8).calls(100).die_inside();
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    counts_agree(&truth, &finished, "driver");
+    let abandoned: u64 = truth.calls.iter().map(|calls| calls.abandoned).sum();
+    assert!(abandoned > 0);
+    assert_eq!(finished.loss("abandoned") as u64, abandoned);
+}
+
+#[test]
+fn root_calls_that_are_jumped_out_of_do_not_disturb_the_next_ones() {
+    if !is_root() {
+        return;
+    }
+    for attach in ["session", "multi", "single"] {
+        let place = Place::new();
+        let workload = Workload::new(&place.testbed)
+            .op("cuLaunchKernel", Behaviour::Return, Duration::ZERO)
+            .threads(2)
+            .calls(1000)
+            .longjmp();
+        let (truth, finished) = traced(&place, workload, &["--attach", attach]);
+        finished.check();
+        counts_agree(&truth, &finished, "driver");
+        let abandoned: u64 = truth.calls.iter().map(|calls| calls.abandoned).sum();
+        assert!(abandoned >= 900, "{abandoned}");
+        assert_eq!(finished.loss("abandoned") as u64, abandoned, "{attach}");
+    }
+}
+
+#[test]
+fn root_a_fork_inside_a_call_counts_it_once_and_follows_the_child() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).mix("launch").threads(1).calls(100).fork_inside();
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    counts_agree(&truth, &finished, "driver");
+    let child = truth.ends.iter().find_map(|end| end.child_pid).unwrap();
+    let forks = format!("SELECT count(*) FROM process_life WHERE kind = 'fork' AND child_pid = {child}");
+    assert_eq!(finished.number(&forks), 1);
+}
+
+#[test]
+fn root_an_exec_closes_the_old_image_and_opens_a_new_one() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).mix("launch").threads(0).calls(100).exec_self();
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    let made: u64 = truth.calls.iter().map(|calls| calls.calls).sum();
+    assert_eq!(finished.number("SELECT sum(count) FROM call_stats") as u64, made);
+    assert_eq!(finished.number("SELECT count(*) FROM process_life WHERE kind = 'exec'"), 1);
+    let pid = running_pid(&truth);
+    assert_eq!(finished.number(&format!("SELECT count(*) FROM processes WHERE pid = {pid}")), 2);
+    assert_eq!(finished.number(&format!("SELECT count(*) FROM process_life WHERE kind = 'exit' AND pid = {pid}")), 1);
+}
+
+#[test]
+fn root_a_row_names_its_device_stream_bytes_and_result() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).mix("all").threads(2).calls(200).devices(2);
+    let (truth, finished) = traced(&place, workload, &[]);
+    finished.check();
+    counts_agree(&truth, &finished, "driver");
+    for calls in truth.calls.iter().filter(|calls| calls.layer == "driver" && calls.op == "cuLaunchKernel") {
+        let row = finished.rows(&format!(
+            "SELECT min(device), max(device), min(stream), max(stream) FROM cuda_events \
+             WHERE op = 'cuLaunchKernel' AND tid = {}",
+            calls.tid
+        ));
+        let device = Value::Integer(calls.device.into());
+        let stream = Value::Integer(calls.stream as i64);
+        assert_eq!(row[0], [device.clone(), device, stream.clone(), stream]);
+    }
+    for calls in truth.calls.iter().filter(|calls| calls.layer == "driver" && calls.bytes > 0) {
+        let bytes = format!("SELECT sum(bytes) FROM cuda_events WHERE op = '{}' AND tid = {}", calls.op, calls.tid);
+        assert_eq!(finished.number(&bytes) as u64, calls.bytes, "{}", calls.op);
+    }
+    let directions = "SELECT count(*) FROM cuda_events WHERE op = 'cuMemcpyHtoD' AND direction <> 'HtoD'";
+    assert_eq!(finished.number(directions), 0);
+}
+
+#[test]
+fn root_an_error_of_the_driver_is_in_the_row() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuMemAlloc", Behaviour::Return, Duration::ZERO)
+        .returning(2)
+        .threads(1)
+        .calls(7);
+    let (_, finished) = traced(&place, workload, &[]);
+    finished.check();
+    assert_eq!(finished.number("SELECT count(*) FROM cuda_events WHERE op = 'cuMemAlloc' AND ret_code = 2"), 7);
+}
+
+#[test]
+fn root_the_statistics_of_all_calls_agree_with_the_rows() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuLaunchKernel", Behaviour::Burn, Duration::from_micros(50))
+        .threads(2)
+        .calls(2000);
+    let (_, finished) = traced(&place, workload, &[]);
+    finished.check();
+    assert_eq!(finished.lost_calls(), 0);
+    for (from_rows, from_stats) in [
+        ("count(*)", "sum(count)"),
+        ("sum(duration_ns)", "sum(sum_ns)"),
+        ("min(duration_ns)", "min(min_ns)"),
+        ("max(duration_ns)", "max(max_ns)"),
+    ] {
+        let rows = finished.number(&format!("SELECT {from_rows} FROM cuda_events WHERE op = 'cuLaunchKernel'"));
+        let stats = finished.number(&format!("SELECT {from_stats} FROM call_stats WHERE op = 'cuLaunchKernel'"));
+        assert_eq!(rows, stats, "{from_rows}");
+    }
+    let in_buckets = "SELECT sum(value ->> 1) FROM call_stats, json_each(histogram) WHERE op = 'cuLaunchKernel'";
+    assert_eq!(finished.number(in_buckets), 4000);
+}
+
+#[test]
+fn root_short_calls_can_be_counted_without_a_row() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuStreamSynchronize", Behaviour::Sleep, Duration::from_millis(3))
+        .op("cuLaunchKernel", Behaviour::Return, Duration::ZERO)
+        .threads(1)
+        .calls(20);
+    let (truth, finished) = traced(&place, workload, &["--keep-min", "1ms"]);
+    counts_agree(&truth, &finished, "driver");
+    assert_eq!(finished.number("SELECT count(*) FROM cuda_events WHERE op = 'cuLaunchKernel'"), 0);
+}

@@ -1,0 +1,219 @@
+//! The real binary, run as a user runs it, and the trace it leaves behind.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use gpuwhy_store::{Answer, Limits, Trace, Value};
+use gpuwhy_testbed::Testbed;
+use tempfile::TempDir;
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether a test that loads BPF can run. A plain user's run leaves it out and says so; CI must not.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions.
+    let root = unsafe { libc::geteuid() } == 0;
+    assert!(root || std::env::var_os("CI").is_none(), "CI runs this test as root");
+    if !root {
+        eprintln!("left out: this test loads BPF programs and needs root");
+    }
+    root
+}
+
+/// A folder with the fakes and room for a trace.
+pub struct Place {
+    pub dir: TempDir,
+    pub testbed: Testbed,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let testbed = Testbed::unpack(dir.path()).unwrap();
+        Self { dir, testbed }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.dir.path().join("trace.db")
+    }
+
+    /// `gpuwhy trace` into this place's file.
+    pub fn trace(&self, arguments: &[&str]) -> Tracing {
+        let file = self.file();
+        let mut all = vec!["trace", "--out", file.to_str().unwrap()];
+        all.extend(arguments);
+        Tracing::start(gpuwhy(&all), file)
+    }
+}
+
+pub fn gpuwhy(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuwhy"));
+    command.args(arguments);
+    command
+}
+
+/// A tracer that was started; killed when dropped.
+pub struct Tracing {
+    child: Child,
+    lines: Receiver<String>,
+    pub log: Vec<String>,
+    file: PathBuf,
+}
+
+impl Tracing {
+    pub fn start(mut command: Command, file: PathBuf) -> Self {
+        command.stderr(Stdio::piped()).stdin(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines, log: Vec::new(), file }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says something with these words.
+    pub fn wait_for(&mut self, words: &str) -> &mut Self {
+        let deadline = Instant::now() + LIMIT;
+        while !self.log.iter().any(|line| line.contains(words)) {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.log.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("{words:?} was never said: {:#?}", self.log),
+                Err(RecvTimeoutError::Disconnected) => panic!("it ended without saying {words:?}: {:#?}", self.log),
+            }
+        }
+        self
+    }
+
+    pub fn wait_ready(&mut self) -> &mut Self {
+        self.wait_for("tracing ")
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                self.log.extend(self.lines.iter());
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end: {:#?}", self.log);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ctrl-C, and the finished trace.
+    pub fn stop(mut self) -> Finished {
+        self.signal(libc::SIGINT);
+        let status = self.wait_exit();
+        assert!(status.success(), "{status}: {:#?}", self.log);
+        Finished::open(&self.file, std::mem::take(&mut self.log))
+    }
+
+    /// The finished trace of a tracer that ends by itself.
+    pub fn wait_finished(mut self) -> (ExitStatus, Finished) {
+        let status = self.wait_exit();
+        (status, Finished::open(&self.file, std::mem::take(&mut self.log)))
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub struct Finished {
+    pub trace: Trace,
+    pub log: Vec<String>,
+}
+
+impl Finished {
+    pub fn open(file: &Path, log: Vec<String>) -> Self {
+        Self { trace: Trace::open(file).unwrap_or_else(|error| panic!("{error}: {log:#?}")), log }
+    }
+
+    pub fn rows(&self, sql: &str) -> Vec<Vec<Value>> {
+        let limits = Limits { rows: 10_000_000, bytes: 1 << 30, time: LIMIT };
+        let Answer { rows, truncated, .. } =
+            self.trace.query(sql, &limits).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(truncated.is_none(), "{sql}");
+        rows
+    }
+
+    pub fn number(&self, sql: &str) -> i64 {
+        match self.rows(sql).first().and_then(|row| row.first()) {
+            Some(Value::Integer(number)) => *number,
+            other => panic!("{sql} gives {other:?}"),
+        }
+    }
+
+    pub fn text(&self, sql: &str) -> String {
+        match self.rows(sql).first().and_then(|row| row.first()) {
+            Some(Value::Text(text)) => text.clone(),
+            other => panic!("{sql} gives {other:?}"),
+        }
+    }
+
+    /// The invariants of every trace.
+    pub fn check(&self) -> &Self {
+        let worst =
+            "SELECT coalesce(max(abs(duration_ns - running_ns - runqueue_ns - blocked_ns)), 0) FROM cuda_events";
+        assert!(self.number(worst) <= 1000, "a split does not add up");
+        assert_eq!(self.number("SELECT count(*) FROM cuda_events WHERE running_ns < 0"), 0);
+        let seen = self.number("SELECT coalesce(sum(count), 0) FROM call_stats");
+        assert_eq!(seen, self.number("SELECT seen FROM sessions"));
+        let stored = self.number("SELECT count(*) FROM cuda_events");
+        let lost = self.lost_calls();
+        assert_eq!(seen, stored + lost, "seen = stored + losses; {:#?}", self.log);
+        assert_eq!(self.number("SELECT count(*) FROM cuda_events WHERE parent_id IS NOT NULL AND parent_id > id"), 0);
+        self
+    }
+
+    pub fn lost_calls(&self) -> i64 {
+        self.number(
+            "SELECT coalesce(sum(count), 0) FROM losses \
+             WHERE reason IN ('ring_full', 'malformed', 'expired', 'not_written')",
+        )
+    }
+
+    pub fn loss(&self, reason: &str) -> i64 {
+        self.number(&format!("SELECT coalesce(sum(count), 0) FROM losses WHERE reason = '{reason}'"))
+    }
+}
+
+/// A command's exit code and what it printed to stdout and stderr.
+pub fn output(mut command: Command) -> (i32, String, String) {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stdout.read_to_end(&mut text).unwrap();
+        text
+    });
+    let mut errors = Vec::new();
+    stderr.read_to_end(&mut errors).unwrap();
+    let status = child.wait().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap_or(-1), text(reader.join().unwrap()), text(errors))
+}

@@ -36,6 +36,8 @@ pub struct CallCounts {
     /// Slots are handed out in order and re-used last, so those behind it have never been used.
     used: u32,
     slots: u32,
+    /// Whether all slots have been looked for that were handed out before the records at hand.
+    found_all: bool,
 }
 
 impl CallCounts {
@@ -44,7 +46,15 @@ impl CallCounts {
         let length = slots as usize * size_of::<call_count>();
         let memory =
             MmapOptions::new().len(length).map_raw(counts.as_fd().as_raw_fd()).context("map the call counters")?;
-        let counts = Self { memory, free_slots, last: HashMap::new(), by_owner: HashMap::new(), used: 0, slots };
+        let counts = Self {
+            memory,
+            free_slots,
+            last: HashMap::new(),
+            by_owner: HashMap::new(),
+            used: 0,
+            slots,
+            found_all: false,
+        };
         // Slot 0 means "none yet".
         for slot in 1..slots {
             counts.free(slot)?;
@@ -63,9 +73,16 @@ impl CallCounts {
         slots.into_iter().filter_map(|slot| self.delta(slot, epoch)).collect()
     }
 
+    /// New records are at hand: threads whose end is among them may have slots that were not seen yet.
+    pub fn expect_new(&mut self) {
+        self.found_all = false;
+    }
+
     /// The last changes of a thread, or program, that is gone; its slots are free again. `epoch` is the present bucket.
     pub fn close(&mut self, owner: Owner, epoch: u64) -> Vec<CountDelta> {
-        self.find_new();
+        if !std::mem::replace(&mut self.found_all, true) {
+            self.find_new();
+        }
         let slots = self.by_owner.remove(&owner).unwrap_or_default();
         let mut deltas = Vec::new();
         for slot in slots {
@@ -94,13 +111,13 @@ impl CallCounts {
             if seen {
                 continue;
             }
-            let current = self.load(slot);
-            if current.api == 0 {
+            if self.is_free(slot) {
                 if slot > self.used {
                     break;
                 }
                 continue;
             }
+            let current = self.load(slot);
             self.used = self.used.max(slot);
             let task = TaskId { pid: current.pid, tid: current.tid };
             self.by_owner.entry(Owner { task, image: current.image }).or_default().push(slot);
@@ -144,6 +161,11 @@ impl CallCounts {
     fn slot(&self, slot: u32) -> *mut call_count {
         // SAFETY: callers pass slots below `self.slots`, for which the mapping was sized.
         unsafe { self.memory.as_mut_ptr().cast::<call_count>().add(slot as usize) }
+    }
+
+    fn is_free(&self, slot: u32) -> bool {
+        // SAFETY: the slot is inside the mapping, and any bytes are a valid number.
+        unsafe { (&raw const (*self.slot(slot)).api).read_volatile() == 0 }
     }
 
     /// A copy; fields may be a call apart from each other, which the next reading evens out.

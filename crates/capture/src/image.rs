@@ -89,10 +89,11 @@ impl Table {
         self.mentions(elf, name) && self.functions(elf).any(|(defined, _)| defined == name)
     }
 
-    /// A fast no for the thousands of files that have nothing to do with us.
+    /// A fast no for the thousands of files that have nothing to do with us. Linkers let a name share the end of a
+    /// longer one (`__cudaLaunchKernel`), so only its end is looked for.
     fn mentions(&self, elf: &Elf, name: &str) -> bool {
         let names = elf.section_by_name(self.names).and_then(|section| section.data().ok()).unwrap_or_default();
-        memchr::memmem::find(names, &[b"\0", name.as_bytes(), b"\0"].concat()).is_some()
+        memchr::memmem::find(names, &[name.as_bytes(), b"\0"].concat()).is_some()
     }
 
     /// Names and addresses of the functions that the table defines.

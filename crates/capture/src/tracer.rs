@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use gpuwhy_model::{Layer, LossReason, Losses};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
+use crate::apis::When;
 use crate::attach::{AttachPath, Attached, leave_to_child};
 use crate::counts::{CallCounts, CountDelta};
 use crate::families::calls::{Calls, types};
@@ -47,10 +48,14 @@ impl Layers {
             (Self::Both, _) | (Self::DriverFirst | Self::Driver, Layer::Driver) | (Self::Runtime, Layer::Runtime) => {
                 true
             }
-            (Self::DriverFirst, Layer::Runtime) => row.api.says_more,
+            (Self::DriverFirst, Layer::Runtime) => row.api.when == When::ItsLayerOrTheDriverIs,
             (Self::Driver, Layer::Runtime) | (Self::Runtime, Layer::Driver) => false,
         }
     }
+}
+
+fn is_learning(probe: &Probe) -> bool {
+    row(probe.row).is_some_and(|row| row.api.when == When::Learning)
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +78,7 @@ impl Default for Options {
 /// `File` is the caller's name for an attached file.
 pub struct Tracer<File> {
     attached: HashMap<File, Attached>,
+    learning: Vec<Attached>,
     families: Vec<Loaded>,
     reader: RingReader,
     counts: CallCounts,
@@ -105,6 +111,7 @@ impl<File: Eq + Hash> Tracer<File> {
         let (counts, free_slots) = calls.counts_maps()?;
         let mut tracer = Self {
             attached: HashMap::new(),
+            learning: Vec::new(),
             families: Vec::new(),
             reader: rings.reader()?,
             counts: CallCounts::new(&counts, free_slots)?,
@@ -159,12 +166,24 @@ impl<File: Eq + Hash> Tracer<File> {
     /// Probes a file in every process that maps it, now and later. `None` when there is nothing to probe in it.
     pub fn attach(&mut self, file: File, path: &Path, image: &Image) -> Option<&Attached> {
         let layers = self.layers;
-        let probes: Vec<Probe> = image.probes.iter().filter(|probe| layers.include(probe)).cloned().collect();
+        let is_asked_for = |probe: &&Probe| !is_learning(probe) && layers.include(probe);
+        let probes: Vec<Probe> = image.probes.iter().filter(is_asked_for).cloned().collect();
         if probes.is_empty() {
             return None;
         }
         let attached = Attached::attach(&self.calls.programs(), path, &probes);
         Some(self.attached.entry(file).insert_entry(attached).into_mut())
+    }
+
+    /// For threads that selected their device before the file was attached: probes the functions that tell it, until
+    /// [`Tracer::stop_learning`].
+    pub fn learn(&mut self, path: &Path, image: &Image) {
+        let probes: Vec<Probe> = image.probes.iter().filter(|probe| is_learning(probe)).cloned().collect();
+        self.learning.push(Attached::attach(&self.calls.programs(), path, &probes));
+    }
+
+    pub fn stop_learning(&mut self) {
+        self.learning.clear();
     }
 
     /// Sleeps until it is time to drain.
@@ -173,6 +192,7 @@ impl<File: Eq + Hash> Tracer<File> {
     }
 
     pub fn drain(&mut self) -> Vec<Record> {
+        self.counts.expect_new();
         self.reader.drain()
     }
 
@@ -219,7 +239,7 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// Takes all probes out. What was written before is still there to be drained.
     pub fn detach(&mut self) -> Result<()> {
-        let attached = self.attached.drain().map(|(_, attached)| attached);
+        let attached = self.attached.drain().map(|(_, attached)| attached).chain(self.learning.drain(..));
         if self.yardstick.path != AttachPath::Single {
             attached.for_each(drop);
             return Ok(());
@@ -230,6 +250,7 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// What is left once everything is detached.
     pub fn drain_all(&mut self) -> Vec<Record> {
+        self.counts.expect_new();
         self.reader.drain_all()
     }
 }

@@ -4,7 +4,7 @@
 
 use gpuwhy_model::{CallClass, Direction, Layer, LifeKind, WaitReason};
 
-use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way};
+use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way, When};
 use crate::families::calls::types;
 
 /// Who a kernel record is about.
@@ -283,6 +283,8 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
         keep_min_ns,
         device_change: change.0,
         reads_more: reads_more.into(),
+        learns: (api.when == When::Learning).into(),
+        reserved: 0,
     }
 }
 

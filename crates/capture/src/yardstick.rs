@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::attach::AttachPath;
+use crate::attach::{AttachPath, Programs, links};
 use crate::image::{Probe, file_offset_of};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -59,9 +59,22 @@ impl Yardstick {
     }
 }
 
+impl Yardstick {
+    /// The programs that do nothing, on any function, until the result is dropped.
+    pub fn attach_to(path: AttachPath, file: &Path, probe: &Probe) -> Result<Vec<Link>> {
+        attach(path, file, probe)
+    }
+}
+
 fn probe_cost_ns(path: AttachPath) -> Result<u64> {
     let bare = best_call_ns();
-    let _links = attach(path)?;
+    let probe = Probe {
+        row: 0,
+        symbol: "probed".to_owned(),
+        file_offset: file_offset_of(probed as *const () as usize)?,
+        emulated: true,
+    };
+    let _links = attach(path, Path::new(OWN_BINARY), &probe)?;
     Ok(best_call_ns().saturating_sub(bare))
 }
 
@@ -79,27 +92,20 @@ fn best_call_ns() -> u64 {
     (0..ROUNDS).map(|_| round()).min().unwrap_or(0)
 }
 
-fn attach(path: AttachPath) -> Result<Vec<Link>> {
+fn attach(path: AttachPath, file: &Path, probe: &Probe) -> Result<Vec<Link>> {
     let mut place = MaybeUninit::uninit();
     let mut open = skeleton::YardstickSkelBuilder::default().open(&mut place).context("open")?;
     let progs = &mut open.progs;
     progs.empty_session.set_autoload(path == AttachPath::Session);
     progs.empty_multi.set_autoload(path == AttachPath::Multi);
     progs.empty_one.set_autoload(path == AttachPath::Single);
-    progs.empty_return.set_autoload(path != AttachPath::Session);
+    progs.empty_return.set_autoload(path == AttachPath::Single);
     let skeleton = open.load().context("load")?;
-    let probe = Probe {
-        row: 0,
-        symbol: "probed".to_owned(),
-        file_offset: file_offset_of(probed as *const () as usize)?,
-        emulated: true,
-    };
     let progs = &skeleton.progs;
-    let file = Path::new(OWN_BINARY);
     let programs = match path {
-        AttachPath::Session => crate::attach::Programs::Session(&progs.empty_session),
-        AttachPath::Multi => crate::attach::Programs::Multi { enter: &progs.empty_multi, leave: &progs.empty_multi },
-        AttachPath::Single => crate::attach::Programs::Single { enter: &progs.empty_one, leave: &progs.empty_return },
+        AttachPath::Session => Programs::Session(&progs.empty_session),
+        AttachPath::Multi => Programs::Multi { enter: &progs.empty_multi, leave: &progs.empty_multi },
+        AttachPath::Single => Programs::Single { enter: &progs.empty_one, leave: &progs.empty_return },
     };
-    crate::attach::links(&programs, file, &[probe])
+    links(&programs, file, std::slice::from_ref(probe))
 }

@@ -136,6 +136,7 @@
     BY_HAND(cuDeviceGet) \
     BY_HAND(cuCtxGetCurrent) \
     BY_HAND(cuCtxGetDevice) \
+    BY_HAND(cuCtxGetDevice_v2) \
     BY_HAND(cuDevicePrimaryCtxGetState)
 
 // Further exported names of the functions in fake_driver.c.

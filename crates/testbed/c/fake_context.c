@@ -163,4 +163,13 @@ EXPORT int cuCtxGetDevice(int *device)
     return act(INDEX_cuCtxGetDevice);
 }
 
+// Of the given context, or of the current one.
+EXPORT int cuCtxGetDevice_v2(int *device, struct context *context)
+{
+    if (!context)
+        return cuCtxGetDevice(device);
+    *device = context->device;
+    return act(INDEX_cuCtxGetDevice_v2);
+}
+
 CONTEXT_ALIASES(DEFINE_ALIAS)

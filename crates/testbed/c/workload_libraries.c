@@ -45,7 +45,7 @@ cuda_function driver_function_named(const char *symbol)
 
 // clang-format off
 #define RUNTIME_SYMBOLS(USE) \
-    USE(cudaSetDevice) USE(cudaLaunchKernel) USE(cudaMemcpy) USE(cudaMemcpyAsync) USE(cudaMemsetAsync) \
+    USE(cudaSetDevice) USE(cudaGetDevice) USE(cudaLaunchKernel) USE(cudaMemcpy) USE(cudaMemcpyAsync) USE(cudaMemsetAsync) \
     USE(cudaMalloc) USE(cudaFree) USE(cudaStreamSynchronize) USE(cudaEventSynchronize) USE(cudaDeviceSynchronize) \
     USE(cudaEventRecord) USE(cudaStreamBeginCapture) USE(cudaStreamEndCapture) USE(cudaGraphInstantiateWithFlags) \
     USE(cudaGraphLaunch)

@@ -16,6 +16,8 @@ struct mix {
 // clang-format off
 static const struct mix mixes[] = {
     {"launch", {"cuLaunchKernel"}, {"cudaLaunchKernel"}},
+    // As frameworks do: the device is asked for before each launch.
+    {"chatter", {"cuCtxGetDevice", "cuLaunchKernel"}, {"cudaGetDevice", "cudaLaunchKernel"}},
     {"copy",
      {"cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"},
      {"cudaMemcpy", "cudaMemcpyAsync"}},

@@ -36,6 +36,14 @@ static int set_device(struct caller *caller, cuda_function function)
     return function(caller->device);
 }
 
+static int ask_device(struct caller *caller, cuda_function function)
+{
+    int device;
+
+    (void)caller;
+    return function(&device);
+}
+
 static int launch(struct caller *caller, cuda_function function)
 {
     return function(kernel, 1, 1, 1, 256, 1, 1, 0, caller->stream, (word)0, (word)0);
@@ -153,6 +161,7 @@ static int launch_graph(struct caller *caller, cuda_function function)
 const struct op ops[] = {
     {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", NULL, 0, retain_context},
     {"cuCtxSetCurrent", "cuCtxSetCurrent", NULL, 0, set_context},
+    {"cuCtxGetDevice", "cuCtxGetDevice", NULL, 0, ask_device},
     {"cuLaunchKernel", "cuLaunchKernel", NULL, 0, launch},
     {"cuLaunchKernelEx", "cuLaunchKernelEx", NULL, 0, launch_ex},
     {"cuMemcpyHtoD", "cuMemcpyHtoD_v2", NULL, MIB, copy_to_device},
@@ -172,6 +181,7 @@ const struct op ops[] = {
     {"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", NULL, 0, instantiate},
     {"cuGraphLaunch", "cuGraphLaunch", NULL, 0, launch_graph},
     {"cudaSetDevice", "cudaSetDevice", "cuCtxSetCurrent", 0, set_device},
+    {"cudaGetDevice", "cudaGetDevice", "cuCtxGetDevice", 0, ask_device},
     {"cudaLaunchKernel", "cudaLaunchKernel", "cuLaunchKernel", 0, runtime_launch},
     {"cudaMemcpy", "cudaMemcpy", "cuMemcpyHtoD", MIB, runtime_copy},
     {"cudaMemcpyAsync", "cudaMemcpyAsync", "cuMemcpyDtoHAsync", 64 * KIB, runtime_copy_async},

@@ -94,7 +94,7 @@ impl Workload {
         self.arg("--nested")
     }
 
-    /// `launch`, `copy`, `alloc`, `sync`, `graph` or `all`.
+    /// `launch`, `chatter`, `copy`, `alloc`, `sync`, `graph` or `all`.
     pub fn mix(self, name: &str) -> Self {
         self.setting("--mix", name)
     }
@@ -158,6 +158,15 @@ impl Workload {
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Starts it through another program that runs the rest of its command line in its own place, as `unshare` does.
+    pub fn through(mut self, wrapper: &[&str]) -> Self {
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).arg(self.command.get_program()).args(self.command.get_args());
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        self.command = command;
         self
     }
 

@@ -2,10 +2,10 @@
 //!
 //! The symbols without a suffix that take 32-bit sizes and addresses (`cuMemAlloc`, `cuMemcpyHtoD`...) are left out:
 //! no 64-bit program built since CUDA 3.2 refers to them. Left out too are the calls that programs poll with
-//! (`cuEventQuery`, `cuStreamQuery`, `cuCtxGetDevice`, `cuDevicePrimaryCtxGetState`).
+//! (`cuEventQuery`, `cuStreamQuery`, `cuDevicePrimaryCtxGetState`).
 
-use super::DeviceChange::{BindAndSelect, BindContext, PopContext, PushContext, SelectContext};
-use super::Operand::{Arg, Arg32, Const, Field, Out};
+use super::DeviceChange::{BindAndSelect, BindContext, PopContext, PushContext, SelectContext, SelectDevice};
+use super::Operand::{Arg, Arg32, Const, Field, Out, Out32};
 use super::{Api, Library, Operand, Way};
 use gpuwhy_model::{Direction, Layer};
 
@@ -222,6 +222,9 @@ const APIS: &[Api] = apis! {
     Context "cuCtxCreate" ["cuCtxCreate" "cuCtxCreate_v2"] { handle: Out(0), device: BindAndSelect(Arg32(2)) };
     Context "cuCtxCreate" ["cuCtxCreate_v3"] { handle: Out(0), device: BindAndSelect(Arg32(4)) };
     Context "cuCtxCreate" ["cuCtxCreate_v4"] { handle: Out(0), device: BindAndSelect(Arg32(3)) };
+    // Called before nearly every launch by the runtime, for the current context.
+    Context "cuCtxGetDevice" ["cuCtxGetDevice"] learns { device: SelectDevice(Out32(0)) };
+    Context "cuCtxGetDevice" ["cuCtxGetDevice_v2"] learns { handle: Arg(1), device: BindAndSelect(Out32(0)) };
     Context "cuCtxSetCurrent" ["cuCtxSetCurrent"] <- "cudaSetDevice"
         { handle: Arg(0), device: SelectContext };
     Context "cuCtxPushCurrent" ["cuCtxPushCurrent" "cuCtxPushCurrent_v2"] { handle: Arg(0), device: PushContext };

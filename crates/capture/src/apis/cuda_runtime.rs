@@ -1,5 +1,5 @@
 //! The CUDA runtime library (libcudart). Each of these calls makes one driver call, which the driver table shows: the
-//! layer is probed as a whole only on request, and by default only where `says_more` is set.
+//! layer is probed as a whole only on request, and by default only the rows marked `says_more`.
 //!
 //! Left out is what programs call many times per launch (`cudaGetDevice`, `cudaGetLastError`, `cudaEventQuery`...).
 

@@ -4,23 +4,24 @@
 //! says about CUDA is said here.
 
 /// Declares the rows of a library's table: class, name, exported symbols, the runtime function that ends there,
-/// whether it is probed by default beside the driver layer, and what is read of its arguments.
+/// when it is probed if not always, and what is read of its arguments.
 macro_rules! apis {
-    ($($class:ident $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($says_more:ident)?
+    ($($class:ident $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($when:ident)?
        { $($what:ident: $from:expr),* };)+) => {
         &[$($crate::apis::Api {
             name: $name,
             symbols: &[$($symbol),+],
             class: ::gpuwhy_model::CallClass::$class,
             runtime_name: apis!(@option $($runtime)?),
-            says_more: apis!(@flag $($says_more)?),
+            when: apis!(@when $($when)?),
             reads: $crate::apis::Reads { $($what: $from,)* ..$crate::apis::Reads::NONE },
         }),+]
     };
     (@option) => { ::core::option::Option::None };
     (@option $runtime:literal) => { ::core::option::Option::Some($runtime) };
-    (@flag) => { false };
-    (@flag says_more) => { true };
+    (@when) => { $crate::apis::When::ItsLayerIs };
+    (@when says_more) => { $crate::apis::When::ItsLayerOrTheDriverIs };
+    (@when learns) => { $crate::apis::When::Learning };
 }
 
 mod cuda_driver;
@@ -51,9 +52,20 @@ pub struct Api {
     pub class: CallClass,
     /// For a driver function: the runtime function that ends up here.
     pub runtime_name: Option<&'static str>,
-    /// Whether the row is probed by default although the driver layer shows the same work.
-    pub says_more: bool,
+    pub when: When,
     pub reads: Reads,
+}
+
+/// When a function is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// With its layer.
+    ItsLayerIs,
+    /// Also with the driver layer, which does not show the same.
+    ItsLayerOrTheDriverIs,
+    /// For a moment after attaching, to learn the device of threads that selected it before. Programs call it too
+    /// often to probe it for long, and it is not counted.
+    Learning,
 }
 
 /// What to read of a call's arguments. A row names only what its function has.

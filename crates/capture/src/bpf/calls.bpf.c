@@ -141,23 +141,27 @@ static __always_inline __u64 operand_at_return(const struct operand *operand, __
 	return value;
 }
 
-static __noinline int read_more(const struct arguments *arguments, const struct api_spec *spec, struct open_call *call)
+static __always_inline void read_arguments(struct pt_regs *ctx, const struct api_spec *spec, struct open_call *call)
 {
-	__u64 bytes = 0;
+	struct arguments arguments = {
+	    .registers = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
+			  PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)},
+	    .sp = PT_REGS_SP(ctx),
+	};
 
-	if (!spec || !call)
-		return 0;
-	if (spec->bytes[0].kind) {
-		bytes = operand_at_entry(arguments, &spec->bytes[0]);
-		for (int i = 1; i < MAX_FACTORS; i++)
-			if (spec->bytes[i].kind)
-				bytes *= operand_at_entry(arguments, &spec->bytes[i]);
-	}
-	call->bytes = bytes;
-	call->address = operand_at_entry(arguments, &spec->address);
-	call->direction = operand_at_entry(arguments, &spec->direction);
-	call->device = operand_at_entry(arguments, &spec->device);
-	return 0;
+	if (spec->stream.kind)
+		call->stream = operand_at_entry(&arguments, &spec->stream);
+	if (spec->handle.kind)
+		call->handle = operand_at_entry(&arguments, &spec->handle);
+	if (!spec->reads_more)
+		return;
+	call->address = operand_at_entry(&arguments, &spec->address);
+	call->direction = operand_at_entry(&arguments, &spec->direction);
+	call->device = operand_at_entry(&arguments, &spec->device);
+	call->bytes = operand_at_entry(&arguments, &spec->bytes[0]);
+	for (int i = 1; i < MAX_FACTORS; i++)
+		if (spec->bytes[i].kind)
+			call->bytes *= operand_at_entry(&arguments, &spec->bytes[i]);
 }
 
 static __always_inline int enter(struct pt_regs *ctx, __u32 api)
@@ -165,11 +169,6 @@ static __always_inline int enter(struct pt_regs *ctx, __u32 api)
 	struct thread_state *thread = wanted_thread();
 	struct api_spec *spec = bpf_map_lookup_elem(&api_specs, &api);
 	__u64 sp = PT_REGS_SP(ctx), ip = PT_REGS_IP(ctx);
-	struct arguments arguments = {
-	    .registers = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
-			  PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)},
-	    .sp = sp,
-	};
 	struct open_call *call;
 	__u32 depth;
 
@@ -195,17 +194,19 @@ static __always_inline int enter(struct pt_regs *ctx, __u32 api)
 	call = open_call(thread, depth);
 	call->ip = ip;
 	call->sp = sp;
-	call->runqueue_ns = thread->clocks.runqueue_ns;
-	call->blocked_ns = thread->blocked_ns;
 	call->longest_blocked_ns = 0;
 	call->longest_runqueue_ns = 0;
 	call->api = api;
-	call->stream = operand_at_entry(&arguments, &spec->stream);
-	call->handle = operand_at_entry(&arguments, &spec->handle);
-	if (spec->reads_more)
-		read_more(&arguments, spec, call);
+	call->bytes = 0;
+	/* What is only counted needs no arguments but those that are counted. */
+	if (spec->keep_min_ns != KEEP_NONE || spec->reads_more)
+		read_arguments(ctx, spec, call);
 	thread->depth = depth + 1;
+	/* The clocks are read after the time here and before it at the return, so that a preemption between the two
+	   (kernels with preempt=full) cannot make the waits longer than the call. */
 	call->start_ns = bpf_ktime_get_ns();
+	call->runqueue_ns = thread->clocks.runqueue_ns;
+	call->blocked_ns = thread->blocked_ns;
 	return 0;
 }
 
@@ -346,7 +347,7 @@ static __always_inline int leave(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-	__u64 now = bpf_ktime_get_ns(), ns, runqueue_ns, blocked_ns;
+	__u64 now, ns, runqueue_ns, blocked_ns;
 	__s32 ret = PT_REGS_RC(ctx);
 	struct call_record *record;
 	struct open_call *call;
@@ -355,6 +356,9 @@ static __always_inline int leave(struct pt_regs *ctx)
 
 	if (!thread || !thread->wanted || paused)
 		return 0;
+	runqueue_ns = thread->clocks.runqueue_ns;
+	blocked_ns = thread->blocked_ns;
+	now = bpf_ktime_get_ns();
 	call = close_call(thread, PT_REGS_SP(ctx));
 	if (!call)
 		return 0;
@@ -363,9 +367,14 @@ static __always_inline int leave(struct pt_regs *ctx)
 	spec = bpf_map_lookup_elem(&api_specs, &api);
 	if (!spec)
 		return 0;
+	if (spec->learns) {
+		if (!ret && thread->device < 0)
+			change_device(thread, spec, call);
+		return 0;
+	}
 	ns = now - call->start_ns;
-	runqueue_ns = thread->clocks.runqueue_ns - call->runqueue_ns;
-	blocked_ns = thread->blocked_ns - call->blocked_ns;
+	runqueue_ns -= call->runqueue_ns;
+	blocked_ns -= call->blocked_ns;
 	if (!depth) {
 		thread->clocks.in_calls_ns += ns;
 		thread->clocks.in_calls_runqueue_ns += runqueue_ns;

@@ -127,8 +127,8 @@ enum system_call {
 
 /*
  * An index into an array whose size is a power of two, written so that the compiler cannot reason the mask away: the
- * verifier does not follow such reasoning, and forgets a comparison once the variable went through the stack (6.1
- * always, 6.12 when its address was taken).
+ * verifier does not follow such reasoning, and that of 6.1 and 6.12 loses a comparison where the compiler keeps the
+ * variable on the stack.
  */
 #define MASKED(index, size)                                                                                            \
 	({                                                                                                             \

@@ -24,12 +24,12 @@ struct open_call {
 	__u64 handle;
 	__u64 bytes;
 	__u64 address;
+	__u64 device;
 	/* The stretch that held it up most, of each kind. */
 	__u64 longest_blocked_ns;
 	__u64 longest_runqueue_ns;
 	struct task_id woken_by;
 	struct task_id preempted_by;
-	__s32 device;
 	__u16 api;
 	__u8 direction;
 	__u8 wait_reason;

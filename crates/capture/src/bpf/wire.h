@@ -7,6 +7,8 @@
 #ifndef GPUWHY_WIRE_H
 #define GPUWHY_WIRE_H
 
+#define KEEP_NONE (~0ULL)
+
 #pragma clang diagnostic push
 #pragma clang diagnostic error "-Wpadded"
 
@@ -82,11 +84,14 @@ struct api_spec {
 	struct operand handle;
 	struct operand direction;
 	struct operand device;
-	/* Calls at least this long get a record of their own: 0 for all, -1 for none. */
+	/* Calls at least this long get a record of their own: 0 for all, KEEP_NONE for none. */
 	__u64 keep_min_ns;
 	__u32 device_change;
 	/* Whether there is any operand to read at entry besides stream and handle. */
 	__u32 reads_more;
+	/* Whether the call only tells the device of a thread for which it is not known; it is not counted. */
+	__u32 learns;
+	__u32 reserved;
 };
 
 /* Everything one thread did in one function; written by that thread alone. */

@@ -122,7 +122,8 @@ fn look_at(procfs: &Procfs, pid: u32) -> Option<UsesCuda> {
     } else if has_driver {
         None
     } else if attachable.is_empty() {
-        Some("it has a GPU open but maps no library that exports the CUDA driver's functions".to_owned())
+        let what = if has_any { "maps a file with the name of a CUDA library" } else { "has a GPU open" };
+        Some(format!("it {what}, but none that exports the CUDA driver's functions"))
     } else {
         Some("it has not loaded the CUDA driver (yet); it is attached as soon as it does".to_owned())
     };

@@ -3,6 +3,8 @@
 //! Files are told apart by inode, not by name. Each is read once.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,15 +19,25 @@ pub struct FileId {
     inode: u64,
 }
 
-/// A file to attach to.
-#[derive(Clone, Debug)]
+/// A file to attach to. It is held open: whoever led to it may be gone before it is attached.
+#[derive(Debug)]
 pub struct Found {
     pub file: FileId,
-    /// Opens the file from here.
-    pub path: PathBuf,
+    held: File,
     /// What its users call it.
     pub name: PathBuf,
     pub image: Image,
+}
+
+impl Found {
+    /// Opens the file from here.
+    pub fn path(&self) -> PathBuf {
+        path_of(&self.held)
+    }
+}
+
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// A file that looks like one of ours and cannot be used.
@@ -43,6 +55,8 @@ pub struct Discovery {
     skipped: HashSet<FileId>,
     /// Processes that map a file to attach to.
     pub users: Vec<u32>,
+    /// Files that carry a CUDA runtime, by the name their users have for them.
+    pub runtimes: Vec<PathBuf>,
     pub unusable: Vec<Unusable>,
 }
 
@@ -85,12 +99,14 @@ impl Discovery {
         mappings.iter().filter_map(|mapping| self.look_at(pid, mapping)).collect()
     }
 
-    /// The file that a process has just mapped, by inode; all its files if that is gone again.
-    pub fn mapped(&mut self, pid: u32, inode: u64) -> Vec<Found> {
-        let Ok(mappings) = self.procfs.code(pid) else { return Vec::new() };
+    /// The file that a process is about to map, by inode. `None` when the process does not have it (yet).
+    pub fn mapped(&mut self, pid: u32, inode: u64) -> Option<Vec<Found>> {
+        let mappings = self.procfs.code(pid).ok()?;
         let named: Vec<_> = mappings.iter().filter(|mapping| mapping.inode == inode).collect();
-        let chosen = if named.is_empty() { mappings.iter().collect() } else { named };
-        chosen.into_iter().filter_map(|mapping| self.look_at(pid, mapping)).collect()
+        if named.is_empty() {
+            return None;
+        }
+        Some(named.into_iter().filter_map(|mapping| self.look_at(pid, mapping)).collect())
     }
 
     fn look_at(&mut self, pid: u32, mapping: &Mapping) -> Option<Found> {
@@ -127,7 +143,8 @@ impl Discovery {
     }
 
     fn look_at_file(&mut self, path: &Path, name: &Path) -> Result<Look, String> {
-        let metadata = path.metadata().map_err(|error| format!("cannot be read: {error}"))?;
+        let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+        let metadata = path.metadata().map_err(unreadable)?;
         let file = FileId { device: metadata.st_dev(), inode: metadata.st_ino() };
         if self.known.contains_key(&file) {
             return Ok(Look::Known);
@@ -135,15 +152,19 @@ impl Discovery {
         if self.skipped.contains(&file) {
             return Ok(Look::NotOurs);
         }
-        let image = Image::read(path).map_err(|error| {
+        let held = File::open(path).map_err(unreadable)?;
+        let image = Image::read(&path_of(&held)).map_err(|error| {
             self.skipped.insert(file);
-            format!("{error:#}")
+            format!("cannot be attached: {}", reason(&error))
         })?;
+        if image.has_runtime {
+            self.runtimes.push(name.to_owned());
+        }
         let fingerprint = Fingerprint {
             inode: metadata.st_ino(),
             size: metadata.st_size(),
             modified: (metadata.st_mtime(), metadata.st_mtime_nsec()),
-            overlay: is_on_overlay(path),
+            overlay: is_on_overlay(&held),
         };
         if image.library.is_none() {
             self.skipped.insert(file);
@@ -154,7 +175,7 @@ impl Discovery {
         if is_known {
             return Ok(Look::Known);
         }
-        Ok(Look::New(Box::new(Found { file, path: path.to_owned(), name: name.to_owned(), image })))
+        Ok(Look::New(Box::new(Found { file, held, name: name.to_owned(), image })))
     }
 }
 
@@ -164,12 +185,20 @@ pub fn has_telling_name(path: &Path) -> bool {
     name.contains("libcuda.so") || name.contains("libcudart")
 }
 
-fn is_on_overlay(path: &Path) -> bool {
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else { return false };
+/// Why a file could not be read, without the descriptor it was read by.
+fn reason(error: &anyhow::Error) -> String {
+    let mut causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    if causes.len() > 1 {
+        causes.remove(0);
+    }
+    causes.join(": ")
+}
+
+fn is_on_overlay(file: &File) -> bool {
     // SAFETY: statfs is a struct of integers, for which zero is a valid value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is zero-terminated and `stat` is writable.
-    let result = unsafe { libc::statfs(path.as_ptr(), &mut stat) };
+    // SAFETY: the descriptor is open and `stat` is writable.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) };
     result == 0 && stat.f_type == libc::OVERLAYFS_SUPER_MAGIC
 }
 

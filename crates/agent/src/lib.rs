@@ -5,6 +5,7 @@
 mod check;
 mod clock;
 mod discovery;
+mod finder;
 mod gpus;
 mod live;
 mod pipeline;
@@ -13,6 +14,7 @@ mod procfs;
 mod session;
 mod target;
 mod trace;
+mod writing;
 
 pub use check::{Check, Report, UsesCuda, check};
 pub use gpus::Gpus;

@@ -1,5 +1,6 @@
 //! From kernel records to rows: adds who and where, and hands everything to the store in time order.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{CountDelta, Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
@@ -11,7 +12,7 @@ use hashbrown::HashMap;
 
 use crate::clock::{Clock, Reading};
 use crate::live::{CallSeen, Live, Watch};
-use crate::processes::Processes;
+use crate::processes::{Introduction, Processes};
 
 /// What was drained from the kernel, in the order of time.
 pub enum Item {
@@ -77,8 +78,13 @@ impl Pipeline {
     }
 
     pub fn note(&mut self, text: &str) -> Result<(), StoreError> {
-        self.watch.note(text);
+        self.tell(text);
         self.writer.warn(Reading::now().unix_ns, text)
+    }
+
+    /// The same, when it can no longer be written.
+    pub fn tell(&mut self, text: &str) {
+        self.watch.note(text);
     }
 
     /// A process that uses one of the libraries; it may be gone before its first record is read.
@@ -86,15 +92,26 @@ impl Pipeline {
         self.processes.meet(pid, Reading::now().unix_ns, &mut self.writer)
     }
 
+    /// Calls that come from this file are made on behalf of a CUDA runtime.
+    pub fn add_runtime(&mut self, path: PathBuf) {
+        self.processes.add_runtime(path);
+    }
+
     pub fn take(&mut self, items: Vec<Item>) -> Result<(), StoreError> {
         let mut in_hand = calls_in(&items);
         let result = self.try_take(items, &mut in_hand);
         if result.is_err() {
-            let taken_back = self.writer.take_not_written();
-            self.live.stored -= taken_back;
-            self.not_written += in_hand + taken_back;
+            self.not_written += in_hand;
+            self.take_back();
         }
         result
+    }
+
+    /// Calls that were given to the writer and are not in the file, because a write failed.
+    fn take_back(&mut self) {
+        let taken_back = self.writer.take_not_written();
+        self.live.stored -= taken_back;
+        self.not_written += taken_back;
     }
 
     /// After a failed write: counts what can no longer be stored.
@@ -138,7 +155,8 @@ impl Pipeline {
         match record {
             Record::Thread(seen) => {
                 let at_ns = self.clock.unix_ns(seen.at_ns);
-                self.processes.introduce(seen.task, &seen.comm, seen.cgroup_id, at_ns, &mut self.writer)?;
+                let introduction = Introduction { comm: &seen.comm, cgroup_id: seen.cgroup_id };
+                self.processes.introduce(seen.task, introduction, at_ns, &mut self.writer)?;
             }
             Record::ThreadExit(snapshot) => {
                 self.thread_times(std::slice::from_ref(snapshot))?;
@@ -287,6 +305,7 @@ impl Pipeline {
 
     /// Closes the session. Returns the totals.
     pub fn finish(mut self, reason: &str, agent_cpu_ns: u64) -> Result<Live, StoreError> {
+        self.take_back();
         self.live.losses = self.losses();
         self.live.elapsed = self.started.elapsed();
         let end = SessionEnd {

@@ -37,6 +37,13 @@ pub struct KnownThread {
     makes_calls: bool,
 }
 
+/// What the kernel says about a thread. The cgroup is known for one that makes calls.
+#[derive(Clone, Copy, Default)]
+pub struct Introduction<'a> {
+    pub comm: &'a str,
+    pub cgroup_id: Option<u64>,
+}
+
 /// A process that maps code all the time must not make us read its map all the time.
 const READ_CODE_AGAIN: Duration = Duration::from_millis(200);
 
@@ -45,18 +52,22 @@ impl Processes {
         Self { procfs, gpus, by_pid: HashMap::new(), threads: HashMap::new(), runtimes: HashMap::new() }
     }
 
+    /// `thread` is what the kernel says about one of its threads, for a process that is gone already.
     fn process(
         &mut self,
         pid: u32,
         at_ns: u64,
-        cgroup_id: Option<u64>,
+        thread: Introduction<'_>,
         writer: &mut Writer,
     ) -> Result<&mut Known, StoreError> {
         match self.by_pid.entry(pid) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
                 let mut process = self.procfs.describe(pid, at_ns);
-                process.cgroup_id = cgroup_id.unwrap_or(process.cgroup_id);
+                process.cgroup_id = thread.cgroup_id.unwrap_or(process.cgroup_id);
+                if process.comm.is_empty() {
+                    thread.comm.clone_into(&mut process.comm);
+                }
                 Ok(place.insert(Known {
                     id: writer.process(&process)?,
                     comm: process.comm,
@@ -72,27 +83,27 @@ impl Processes {
     /// Reads what there is to know about a process while it is there.
     pub fn meet(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<(), StoreError> {
         if self.procfs.exists(pid) {
-            self.process(pid, at_ns, None, writer)?;
+            self.process(pid, at_ns, Introduction::default(), writer)?;
         }
         Ok(())
     }
 
-    /// A thread the kernel has just introduced. `cgroup_id` is known for one that makes calls.
+    /// A thread the kernel has just introduced.
     pub fn introduce(
         &mut self,
         task: TaskId,
-        comm: &str,
-        cgroup_id: Option<u64>,
+        introduction: Introduction<'_>,
         at_ns: u64,
         writer: &mut Writer,
     ) -> Result<ThreadId, StoreError> {
+        let Introduction { comm, cgroup_id } = introduction;
         if let Some(known) = self.threads.get_mut(&task)
             && (known.comm == comm || known.makes_calls)
         {
             known.makes_calls |= cgroup_id.is_some();
             return Ok(known.id);
         }
-        let process = self.process(task.pid, at_ns, cgroup_id, writer)?.id;
+        let process = self.process(task.pid, at_ns, introduction, writer)?.id;
         let id = writer.thread(process, task.tid, comm)?;
         let known = KnownThread { id, comm: comm.to_owned(), makes_calls: cgroup_id.is_some() };
         self.threads.insert(task, known);
@@ -104,8 +115,8 @@ impl Processes {
         if let Some(known) = self.threads.get(&task) {
             return Ok(known.id);
         }
-        let comm = self.process(task.pid, at_ns, None, writer)?.comm.clone();
-        self.introduce(task, &comm, None, at_ns, writer)
+        let comm = self.process(task.pid, at_ns, Introduction::default(), writer)?.comm.clone();
+        self.introduce(task, Introduction { comm: &comm, cgroup_id: None }, at_ns, writer)
     }
 
     pub fn thread_name(&self, task: TaskId) -> &str {
@@ -125,6 +136,11 @@ impl Processes {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A file that carries a CUDA runtime, found while its users were there.
+    pub fn add_runtime(&mut self, path: PathBuf) {
+        self.runtimes.insert(path, true);
     }
 
     pub fn thread_gone(&mut self, task: TaskId) {
@@ -171,7 +187,8 @@ fn is_runtime(cache: &mut HashMap<PathBuf, bool>, procfs: &Procfs, pid: u32, map
     if let Some(&known) = cache.get(&mapping.path) {
         return known;
     }
-    let found = Image::read(&procfs.openable(pid, mapping)).is_ok_and(|image| image.has_runtime);
-    cache.insert(mapping.path.clone(), found);
-    found
+    // A process that is gone says nothing about its files.
+    let Ok(image) = Image::read(&procfs.openable(pid, mapping)) else { return false };
+    cache.insert(mapping.path.clone(), image.has_runtime);
+    image.has_runtime
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -20,13 +20,20 @@ pub struct Target {
 }
 
 impl Target {
-    /// The named processes and all their present descendants. A process that does not exist is an error.
-    pub fn with_descendants(&self, procfs: &Procfs) -> Result<Vec<u32>> {
-        for &pid in &self.pids {
-            if !procfs.exists(pid) {
-                bail!("there is no process {pid}");
-            }
-        }
+    /// The named processes. One that does not exist is an error.
+    pub fn hold(&self) -> Result<Vec<Named>> {
+        self.pids.iter().map(|&pid| Named::hold(pid)).collect()
+    }
+
+    /// Everybody of the named user, or everybody but this process.
+    pub fn among(&self, procfs: &Procfs) -> Vec<u32> {
+        let is_wanted =
+            |pid: &u32| *pid != std::process::id() && self.uid.is_none_or(|uid| procfs.uid(*pid) == Some(uid));
+        procfs.pids().into_iter().filter(is_wanted).collect()
+    }
+
+    /// The named processes and all their present descendants.
+    pub fn with_descendants(&self, procfs: &Procfs) -> Vec<u32> {
         let parents: Vec<(u32, u32)> =
             procfs.pids().into_iter().filter_map(|pid| Some((pid, procfs.parent(pid)?))).collect();
         let mut family = self.pids.clone();
@@ -37,7 +44,7 @@ impl Target {
             family.extend(new);
             at += 1;
         }
-        Ok(family)
+        family
     }
 
     pub fn is_limited(&self) -> bool {
@@ -54,6 +61,33 @@ impl Target {
         }
         let child = command.spawn().with_context(|| format!("start {}", program.to_string_lossy()))?;
         Ok(Some(child))
+    }
+}
+
+/// A named process, held by a descriptor, so that its number does not come to mean another one.
+pub struct Named(OwnedFd);
+
+impl Named {
+    fn hold(pid: u32) -> Result<Self> {
+        // SAFETY: pidfd_open takes two numbers and returns a descriptor or -1.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        if descriptor >= 0 {
+            // SAFETY: the descriptor was opened a moment ago and belongs to nobody else.
+            return Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor as i32) }));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => bail!("there is no process {pid}"),
+            Some(libc::EINVAL | libc::ENOENT) => bail!("{pid} is not a process; is it one of its threads?"),
+            _ => Err(error).with_context(|| format!("hold process {pid}")),
+        }
+    }
+
+    /// Whether all its threads are gone, also while its parent has not asked for its exit code yet.
+    pub fn has_ended(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `poll` is one valid entry, and the call does not wait.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
     }
 }
 
@@ -97,10 +131,32 @@ mod tests {
             std::fs::write(dir.join("status"), format!("PPid:\t{parent}\n")).unwrap();
         }
         let procfs = Procfs::new(root.path());
-        let mut family = Target { pids: vec![10], ..Default::default() }.with_descendants(&procfs).unwrap();
+        let mut family = Target { pids: vec![10], ..Default::default() }.with_descendants(&procfs);
         family.sort_unstable();
         assert_eq!(family, [10, 11, 12]);
-        let error = Target { pids: vec![99], ..Default::default() }.with_descendants(&procfs).unwrap_err();
-        assert_eq!(error.to_string(), "there is no process 99");
+    }
+
+    #[test]
+    fn a_process_that_ended_is_gone_before_anybody_has_waited_for_it() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let named = Named::hold(child.id()).unwrap();
+        assert!(!named.has_ended());
+        drop(child.stdin.take());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !named.has_ended() {
+            assert!(std::time::Instant::now() < deadline);
+        }
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_named() {
+        let error = |pid| Target { pids: vec![pid], ..Default::default() }.hold().err().unwrap().to_string();
+        assert_eq!(error(0x3fff_fff0), "there is no process 1073741808");
+        let thread = std::thread::spawn(move || {
+            // SAFETY: gettid has no preconditions.
+            error(unsafe { libc::gettid() } as u32)
+        });
+        assert!(thread.join().unwrap().contains("is not a process"));
     }
 }

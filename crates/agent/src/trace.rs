@@ -1,30 +1,31 @@
 //! Takes a trace: wires kernel, discovery, pipeline and store together, and runs until there is a reason to stop.
 //!
-//! Three threads: this one drains the kernel and attaches files, one finds files to attach, one writes. Between them
-//! are bounded channels; when the writer falls behind, the rings fill and the kernel counts what it drops.
+//! Three threads: this one drains the kernel and attaches files, one finds files to attach, one writes. When the writer
+//! falls behind, the rings are left to fill and the kernel counts what it drops.
 
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use anyhow::{Context, Result};
+use crossbeam_channel::{Receiver, Sender};
 use gpuwhy_capture::{AttachPath, Filter, Layers, Options, Record, Tracer, capabilities};
 use gpuwhy_model::LifeKind;
-use gpuwhy_store::{StoreError, Writer};
+use gpuwhy_store::Writer;
 
 use crate::clock::{Clock, Reading};
-use crate::discovery::{Discovery, FileId, Found};
+use crate::discovery::{FileId, Found};
+use crate::finder::{self, FromFinder, Mapped};
 use crate::gpus::Gpus;
 use crate::live::{Live, Watch};
 use crate::pipeline::{Item, Pipeline, Tick};
 use crate::processes::Processes;
-use crate::procfs::{Procfs, library_folders};
+use crate::procfs::Procfs;
 use crate::session;
-use crate::target::{Target, exit_code};
+use crate::target::{Named, Target, exit_code};
+use crate::writing::Writing;
 
 #[derive(Clone, Debug, Default)]
 pub struct TraceOptions {
@@ -71,23 +72,36 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, stop: &AtomicBool) -
         return Err(problem.into());
     }
     let procfs = Procfs::default();
-    let pids = options.target.with_descendants(&procfs)?;
+    let named = options.target.hold()?;
+    let pids = options.target.with_descendants(&procfs);
     let mut tracer = Tracer::load(&capture_options(options, &pids))?;
-    let pipeline = open_pipeline(options, &tracer, &procfs, watch)?;
+    let gpus = Gpus::read("/proc".as_ref());
+    let learns_devices = gpus.gpus.len() != 1;
+    let pipeline = open_pipeline(options, &tracer, &procfs, gpus, watch)?;
 
-    let (batches, writer) = start_writer(pipeline);
-    let (requests, found) = start_discovery(procfs.clone(), &pids, options.target.is_limited());
-    let mut run =
-        Run { tracer: &mut tracer, batches, requests, found, procfs, probes: 0, targets: options.target.pids.clone() };
+    let writing = Writing::start(pipeline);
+    let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
+    let (requests, found) = finder::start(procfs.clone(), users);
+    let mut run = Run {
+        tracer: &mut tracer,
+        writing: &writing,
+        requests,
+        found,
+        procfs,
+        probes: 0,
+        named,
+        learns_devices,
+        learning_until: None,
+    };
     run.attach_first()?;
     for warning in std::mem::take(&mut run.tracer.warnings) {
-        run.note(warning);
+        writing.note(warning);
     }
-    run.note(format!("tracing {} functions", run.probes));
-    let child = run.start_command(&options.target)?;
-    let ended = run.until_ended(options.duration, child, || stop.load(Ordering::Relaxed) || writer.has_failed());
+    writing.note(format!("tracing {} functions", run.probes));
+    let child = run.start_command(&options.target);
+    let ended = child.and_then(|child| run.until_ended(options.duration, child, stop));
     run.finish();
-    let live = writer.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
+    let live = writing.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
     Ok(Outcome { ended: ended?, live, file: options.out.clone() })
 }
 
@@ -106,168 +120,68 @@ fn open_pipeline(
     options: &TraceOptions,
     tracer: &Tracer<FileId>,
     procfs: &Procfs,
+    gpus: Gpus,
     watch: Box<dyn Watch>,
 ) -> Result<Pipeline> {
     let now = Reading::now();
-    let gpus = Gpus::read("/proc".as_ref());
     let facts = session::describe(now.unix_ns, tracer.yardstick, &gpus);
     let writer = Writer::open(&options.out, &facts, &gpuwhy_store::Options { max_size: options.max_size })?;
     Ok(Pipeline::new(writer, Clock::new(now), Processes::new(procfs.clone(), gpus), watch)?)
 }
 
-/// What the writing thread is told.
-enum ToWriter {
-    Batch(Vec<Item>),
-    Meet(u32),
-    Note(String),
-}
-
-/// Batches that may wait for the writer.
-const WAITING_BATCHES: usize = 64;
-
-struct WriterThread {
-    handle: JoinHandle<(Pipeline, Result<(), StoreError>)>,
-    failed: Arc<AtomicBool>,
-}
-
-fn start_writer(mut pipeline: Pipeline) -> (Sender<ToWriter>, WriterThread) {
-    let (sender, receiver) = bounded(WAITING_BATCHES);
-    let failed = Arc::new(AtomicBool::new(false));
-    let set_failed = Arc::clone(&failed);
-    let handle = thread::spawn(move || {
-        let mut result = Ok(());
-        for message in receiver {
-            result = match (result, message) {
-                (Ok(()), ToWriter::Batch(batch)) => pipeline.take(batch),
-                (Ok(()), ToWriter::Meet(pid)) => pipeline.meet(pid),
-                (Ok(()), ToWriter::Note(text)) => pipeline.note(&text),
-                (failure, ToWriter::Batch(batch)) => {
-                    pipeline.give_up(&batch);
-                    failure
-                }
-                (failure, ToWriter::Meet(_) | ToWriter::Note(_)) => failure,
-            };
-            set_failed.store(result.is_err(), Ordering::Relaxed);
-        }
-        (pipeline, result)
-    });
-    (sender, WriterThread { handle, failed })
-}
-
-impl WriterThread {
-    fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    fn finish(self, reason: &str) -> Result<Live> {
-        let (pipeline, result) = self.handle.join().map_err(|_| anyhow!("the writing thread panicked"))?;
-        let reason = match &result {
-            Ok(()) => reason.to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let closed = pipeline.finish(&reason, session::own_cpu_ns());
-        result?;
-        Ok(closed?)
-    }
-}
-
-/// A process mapped a file with this inode.
-struct Mapped {
-    pid: u32,
-    inode: u64,
-}
-
-enum FromDiscovery {
-    Found(Box<Found>),
-    /// A process maps a file that is, or will be, attached.
-    User(u32),
-    Note(String),
-    /// The first look at the host is complete.
-    FirstScanDone,
-}
-
-fn start_discovery(procfs: Procfs, pids: &[u32], limited: bool) -> (Sender<Mapped>, Receiver<FromDiscovery>) {
-    let (requests, inbox) = bounded::<Mapped>(1024);
-    let (outbox, found) = bounded(64);
-    let pids = if limited { pids.to_vec() } else { procfs.pids() };
-    thread::spawn(move || {
-        let mut discovery = Discovery::new(procfs);
-        let folders = library_folders(std::env::var("LD_LIBRARY_PATH").ok().as_deref());
-        let mut first = discovery.installed(&folders);
-        first.extend(discovery.scan(&pids));
-        let send = |found: Vec<Found>, discovery: &mut Discovery| {
-            let unusable = discovery
-                .unusable
-                .drain(..)
-                .map(|bad| FromDiscovery::Note(format!("process {}: {} {}", bad.pid, bad.name.display(), bad.why)));
-            let users = discovery.users.drain(..).map(FromDiscovery::User);
-            let found = found.into_iter().map(|found| FromDiscovery::Found(Box::new(found)));
-            found.chain(users).chain(unusable).try_for_each(|message| outbox.send(message))
-        };
-        // A closed channel means that the trace is over.
-        if send(first, &mut discovery).is_err() || outbox.send(FromDiscovery::FirstScanDone).is_err() {
-            return;
-        }
-        for Mapped { pid, inode } in inbox {
-            let found = discovery.mapped(pid, inode);
-            if send(found, &mut discovery).is_err() {
-                return;
-            }
-        }
-    });
-    (requests, found)
-}
-
 struct Run<'a> {
     tracer: &'a mut Tracer<FileId>,
-    batches: Sender<ToWriter>,
+    writing: &'a Writing,
     requests: Sender<Mapped>,
-    found: Receiver<FromDiscovery>,
+    found: Receiver<FromFinder>,
     procfs: Procfs,
     probes: usize,
     /// Named processes that are still there.
-    targets: Vec<u32>,
+    named: Vec<Named>,
+    /// Where there is one GPU only, a thread's device needs no learning.
+    learns_devices: bool,
+    learning_until: Option<Instant>,
 }
 
+/// How long to probe the functions that tell a running thread's device.
+const LEARN_FOR: Duration = Duration::from_secs(1);
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    fn note(&self, text: String) {
-        // The receiver outlives every sender.
-        let _ = self.batches.send(ToWriter::Note(text));
-    }
-
     /// Attaches everything that is there before the command starts.
     fn attach_first(&mut self) -> Result<()> {
         loop {
-            match self.found.recv().context("the discovery thread ended")? {
-                FromDiscovery::FirstScanDone => return Ok(()),
+            match self.found.recv().context("the finding thread ended")? {
+                FromFinder::FirstLookDone => return Ok(()),
                 other => self.handle(other),
             }
         }
     }
 
-    fn handle(&mut self, message: FromDiscovery) {
+    fn handle(&mut self, message: FromFinder) {
         match message {
-            FromDiscovery::Found(found) => self.attach(&found),
-            FromDiscovery::User(pid) => {
-                let _ = self.batches.send(ToWriter::Meet(pid));
-            }
-            FromDiscovery::Note(text) => self.note(text),
-            FromDiscovery::FirstScanDone => {}
+            FromFinder::Found(found) => self.attach(&found),
+            FromFinder::User(pid) => self.writing.meet(pid),
+            FromFinder::Runtime(path) => self.writing.runtime(path),
+            FromFinder::Note(text) => self.writing.note(text),
+            FromFinder::FirstLookDone => {}
         }
     }
 
     fn attach(&mut self, found: &Found) {
-        let Some(attached) = self.tracer.attach(found.file, &found.path, &found.image) else { return };
+        let Some(attached) = self.tracer.attach(found.file, &found.path(), &found.image) else { return };
         self.probes += attached.probes;
         let refused: Vec<String> = attached.refused.iter().map(|(symbol, why)| format!("{symbol}: {why}")).collect();
         let library = found.image.library.unwrap_or_default();
         let text = format!("attached {} ({library}, {} functions)", found.name.display(), attached.probes);
-        self.note(text);
+        self.writing.note(text);
         for refusal in refused {
-            self.note(format!("not attached in {}: {refusal}", found.name.display()));
+            self.writing.note(format!("not attached in {}: {refusal}", found.name.display()));
+        }
+        if self.learns_devices {
+            self.tracer.learn(&found.path(), &found.image);
+            self.learning_until = Some(Instant::now() + LEARN_FOR);
         }
     }
 
@@ -286,13 +200,13 @@ impl Run<'_> {
         &mut self,
         duration: Option<Duration>,
         mut child: Option<Child>,
-        must_stop: impl Fn() -> bool,
+        stop: &AtomicBool,
     ) -> Result<Ended> {
         let started = Instant::now();
         let mut next_tick = started + TICK_EVERY;
         loop {
             let now = Instant::now();
-            let records = self.tracer.drain();
+            let records = if self.writing.is_behind() { Vec::new() } else { self.tracer.drain() };
             self.take(records, now >= next_tick);
             if now >= next_tick {
                 next_tick = now + TICK_EVERY;
@@ -300,8 +214,15 @@ impl Run<'_> {
             while let Ok(message) = self.found.try_recv() {
                 self.handle(message);
             }
-            if must_stop() {
+            if self.learning_until.take_if(|until| *until <= now).is_some() {
+                self.tracer.stop_learning();
+            }
+            if stop.load(Ordering::Relaxed) {
                 return Ok(self.interrupted(child.as_mut()));
+            }
+            if self.writing.has_failed() {
+                // Why is the writer's to say.
+                return Ok(self.without_trace(child.as_mut(), stop));
             }
             if duration.is_some_and(|duration| started.elapsed() >= duration) {
                 return Ok(Ended::DurationOver);
@@ -331,12 +252,25 @@ impl Run<'_> {
         Ended::Interrupted
     }
 
+    /// The trace is over, but the user's command is not ours to end.
+    fn without_trace(&mut self, child: Option<&mut Child>, stop: &AtomicBool) -> Ended {
+        self.detach();
+        let Some(child) = child else { return Ended::Interrupted };
+        while !stop.load(Ordering::Relaxed) {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Ended::CommandEnded(exit_code(status));
+            }
+            thread::sleep(DRAIN_EVERY);
+        }
+        self.interrupted(Some(child))
+    }
+
     fn has_lost_targets(&mut self) -> bool {
-        if self.targets.is_empty() {
+        if self.named.is_empty() {
             return false;
         }
-        self.targets.retain(|&pid| self.procfs.exists(pid));
-        self.targets.is_empty()
+        self.named.retain(|process| !process.has_ended());
+        self.named.is_empty()
     }
 
     /// Sends records on, each thread's or program's end with its last counts before it.
@@ -349,8 +283,8 @@ impl Run<'_> {
                     items.push(Item::Counts(self.tracer.close(life.left)));
                 }
                 Record::File(file) => {
-                    // A full inbox loses nothing for long: the next new file of any process leads to the same look.
-                    let _ = self.requests.try_send(Mapped { pid: file.pid, inode: file.inode });
+                    // Nobody listens any more when the finding thread has ended.
+                    let _ = self.requests.send(Mapped { pid: file.pid, inode: file.inode });
                 }
                 _ => {}
             }
@@ -360,7 +294,7 @@ impl Run<'_> {
             items.extend(self.end_bucket().inspect_err(|error| tracing::warn!("{error:#}")).unwrap_or_default());
         }
         if !items.is_empty() {
-            let _ = self.batches.send(ToWriter::Batch(items));
+            self.writing.batch(items);
         }
     }
 
@@ -377,10 +311,14 @@ impl Run<'_> {
 
     /// Takes the probes out, then the last records and counts.
     fn finish(mut self) {
+        self.detach();
+        let records = self.tracer.drain_all();
+        self.take(records, true);
+    }
+
+    fn detach(&mut self) {
         if let Err(error) = self.tracer.detach() {
             tracing::warn!("{error:#}");
         }
-        let records = self.tracer.drain_all();
-        self.take(records, true);
     }
 }

@@ -7,32 +7,7 @@ use std::time::Duration;
 
 use gpuwhy_store::Value;
 use gpuwhy_testbed::{Behaviour, Truth, Workload};
-use support::{Finished, Place, is_root};
-
-/// Runs a workload to its end under a tracer that was attached before its first call.
-fn traced(place: &Place, workload: Workload, arguments: &[&str]) -> (Truth, Finished) {
-    let mut running = workload.start().unwrap();
-    running.wait_ready().unwrap();
-    let pid = running.pid().to_string();
-    let mut tracing = place.trace(&[&["-p", pid.as_str()], arguments].concat());
-    tracing.wait_ready();
-    let truth = running.finish().unwrap();
-    let (status, finished) = tracing.wait_finished();
-    assert!(status.success(), "{status}");
-    (truth, finished)
-}
-
-/// What the workload says it called, per thread and function, equals what was counted.
-fn counts_agree(truth: &Truth, finished: &Finished, layer: &str) {
-    for calls in truth.calls.iter().filter(|calls| calls.layer == layer) {
-        let counted = finished.number(&format!(
-            "SELECT coalesce(sum(count), 0) FROM call_stats \
-             WHERE pid = {} AND tid = {} AND op = '{}' AND layer = '{layer}'",
-            calls.pid, calls.tid, calls.op
-        ));
-        assert_eq!(counted as u64, calls.calls, "{} of thread {}", calls.op, calls.tid);
-    }
-}
+use support::{Finished, Place, counts_agree, is_root, traced};
 
 fn every_call_is_counted_once_at_each_layer(attach: &str) {
     let place = Place::new();
@@ -417,4 +392,35 @@ fn root_short_calls_can_be_counted_without_a_row() {
     let (truth, finished) = traced(&place, workload, &["--keep-min", "1ms"]);
     counts_agree(&truth, &finished, "driver");
     assert_eq!(finished.number("SELECT count(*) FROM cuda_events WHERE op = 'cuLaunchKernel'"), 0);
+}
+
+#[test]
+fn root_the_device_of_a_thread_that_selected_it_long_ago_is_learnt() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload =
+        Workload::new(&place.testbed).mix("chatter").threads(2).devices(2).rate(500.0).duration(Duration::from_secs(4));
+    let mut running = workload.start().unwrap();
+    running.wait_ready().unwrap();
+    running.go().unwrap();
+    // The set-up is over once a first tracer has seen launches.
+    let pid = running.pid().to_string();
+    let (status, _) = place.trace(&["-p", &pid, "--duration", "300ms"]).wait_finished();
+    assert!(status.success());
+    std::fs::remove_file(place.file()).unwrap();
+    let tracing = place.trace(&["-p", &pid]);
+    let truth = running.finish().unwrap();
+    let (_, finished) = tracing.wait_finished();
+    finished.check();
+    for calls in truth.calls.iter().filter(|calls| calls.op == "cuLaunchKernel") {
+        let wrong = format!(
+            "SELECT count(*) FROM cuda_events WHERE tid = {} AND device IS NOT {} AND timestamp_ns > \
+             (SELECT min(timestamp_ns) + 500000000 FROM cuda_events)",
+            calls.tid, calls.device
+        );
+        assert_eq!(finished.number(&wrong), 0, "thread {} of device {}", calls.tid, calls.device);
+    }
+    assert_eq!(finished.number("SELECT count(*) FROM call_stats WHERE op = 'cuCtxGetDevice'"), 0);
 }

@@ -14,8 +14,6 @@ pub struct Filter {
     pub pid: Option<u32>,
     pub tid: Option<u32>,
     pub min_duration_ns: Option<u64>,
-    /// The most rows, the first ones in time.
-    pub limit: Option<usize>,
 }
 
 impl Filter {

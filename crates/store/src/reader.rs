@@ -53,11 +53,9 @@ impl Trace {
     }
 
     /// Calls that match, the first ones in time.
-    pub fn calls(&self, filter: &Filter) -> Result<Answer, QueryError> {
-        let mut limits = Limits::default();
-        limits.rows = filter.limit.unwrap_or(limits.rows);
-        let (sql, parameters) = filter.to_sql(&self.known_ops(&limits)?);
-        self.guard.query(&self.connection, &sql, &parameters, &limits)
+    pub fn calls(&self, filter: &Filter, limits: &Limits) -> Result<Answer, QueryError> {
+        let (sql, parameters) = filter.to_sql(&self.known_ops(limits)?);
+        self.guard.query(&self.connection, &sql, &parameters, limits)
     }
 
     fn known_ops(&self, limits: &Limits) -> Result<Vec<String>, QueryError> {

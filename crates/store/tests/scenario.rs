@@ -7,7 +7,7 @@ use gpuwhy_model::{
     Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Process, ProcessLife,
     Session, SessionEnd, ThreadTimes, Wait, WaitReason,
 };
-use gpuwhy_store::{Filter, Limits, Options, Trace, Value, Writer};
+use gpuwhy_store::{Filter, Limits, Options, Trace, Truncation, Value, Writer};
 use support::*;
 
 /// The queries of product.md, as users have seen them published.
@@ -98,7 +98,7 @@ fn filters_find_calls_by_time_thread_length_and_either_name() {
 
     let trace = Trace::open(&path).unwrap();
     let found = |filter: Filter| -> Vec<i64> {
-        let answer = trace.calls(&filter).unwrap();
+        let answer = trace.calls(&filter, &Limits::default()).unwrap();
         let first = |row: &Vec<Value>| match row[0] {
             Value::Integer(id) => id - START_NS as i64,
             _ => panic!("{row:?}"),
@@ -107,7 +107,8 @@ fn filters_find_calls_by_time_thread_length_and_either_name() {
     };
     let op = |name: &str| Filter { op: Some(name.into()), ..Filter::default() };
     assert_eq!(found(Filter::default()), [1, 2, 3]);
-    assert_eq!(found(Filter { limit: Some(2), ..Filter::default() }), [1, 2]);
+    let two = trace.calls(&Filter::default(), &Limits { rows: 2, ..Limits::default() }).unwrap();
+    assert_eq!((two.rows.len(), two.truncated), (2, Some(Truncation::Rows)));
     assert_eq!(found(Filter { since_ns: Some(START_NS + 2), ..Filter::default() }), [2, 3]);
     assert_eq!(found(Filter { until_ns: Some(START_NS + 2), ..Filter::default() }), [1]);
     assert_eq!(found(Filter { tid: Some(101), pid: Some(100), ..Filter::default() }), [2]);

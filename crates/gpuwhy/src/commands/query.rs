@@ -28,8 +28,10 @@ pub struct Query {
     /// Calls of this function, by the driver's name or the runtime's.
     #[arg(long)]
     op: Option<String>,
+    /// Calls of this process.
     #[arg(long)]
     pid: Option<u32>,
+    /// Calls of this thread.
     #[arg(long)]
     tid: Option<u32>,
     /// Calls at least this long.
@@ -52,11 +54,14 @@ pub struct Query {
 impl Query {
     pub fn run(self) -> Result<ExitCode> {
         let (file, sql) = self.file_and_sql()?;
+        if sql.is_some() && self.has_filters() {
+            bail!("filters are for questions without SQL; put the condition into the statement");
+        }
         let trace = Trace::open(&file)?;
         let limits = Limits { time: self.timeout, rows: self.limit, ..Limits::default() };
         let answer = match sql {
             Some(sql) => trace.query(&sql, &limits)?,
-            None => trace.calls(&self.filter(&trace)?)?,
+            None => trace.calls(&self.filter(&trace)?, &limits)?,
         };
         self.print(&answer)?;
         if let Some(truncation) = &answer.truncated {
@@ -66,6 +71,14 @@ impl Query {
             });
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn has_filters(&self) -> bool {
+        self.since.is_some()
+            || self.op.is_some()
+            || self.pid.is_some()
+            || self.tid.is_some()
+            || self.min_duration.is_some()
     }
 
     /// One word is a file if there is one of that name, SQL otherwise.
@@ -102,7 +115,6 @@ impl Query {
             pid: self.pid,
             tid: self.tid,
             min_duration_ns: self.min_duration.map(|time| time.as_nanos() as u64),
-            limit: Some(self.limit),
         })
     }
 

@@ -2,15 +2,20 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use gpuwhy_store::{Answer, Limits, Trace, Value};
-use gpuwhy_testbed::Testbed;
+use gpuwhy_testbed::{Testbed, Truth, Workload};
 use tempfile::TempDir;
+
+pub mod mounts;
+pub mod script;
+pub mod small_trace;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -66,8 +71,17 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    pub fn start(mut command: Command, file: PathBuf) -> Self {
-        command.stderr(Stdio::piped()).stdin(Stdio::null());
+    pub fn start(command: Command, file: PathBuf) -> Self {
+        Self::spawn(command, Stdio::null(), file)
+    }
+
+    /// One that can be talked to, or whose command can.
+    pub fn start_with_input(command: Command, file: PathBuf) -> Self {
+        Self::spawn(command, Stdio::piped(), file)
+    }
+
+    fn spawn(mut command: Command, input: Stdio, file: PathBuf) -> Self {
+        command.stderr(Stdio::piped()).stdin(input);
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
@@ -102,6 +116,10 @@ impl Tracing {
         self.wait_for("tracing ")
     }
 
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
     pub fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(self.child.id() as i32, signal) };
@@ -117,6 +135,14 @@ impl Tracing {
             assert!(Instant::now() < deadline, "it does not end: {:#?}", self.log);
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// How long it takes to end after a signal.
+    pub fn end_by(&mut self, signal: i32) -> (Duration, ExitStatus) {
+        let start = Instant::now();
+        self.signal(signal);
+        let status = self.wait_exit();
+        (start.elapsed(), status)
     }
 
     /// Ctrl-C, and the finished trace.
@@ -200,6 +226,24 @@ impl Finished {
     }
 }
 
+/// Waits until something is there, or true.
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What SQLite itself says about a file, without our guard.
+pub fn integrity(file: &Path) -> String {
+    let connection = rusqlite::Connection::open(file).unwrap();
+    connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+}
+
 /// A command's exit code and what it printed to stdout and stderr.
 pub fn output(mut command: Command) -> (i32, String, String) {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -216,4 +260,32 @@ pub fn output(mut command: Command) -> (i32, String, String) {
     let status = child.wait().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code().unwrap_or(-1), text(reader.join().unwrap()), text(errors))
+}
+
+/// Runs a workload to its end under a tracer that was attached before its first call.
+pub fn traced(place: &Place, workload: Workload, arguments: &[&str]) -> (Truth, Finished) {
+    let mut running = workload.start().unwrap();
+    running.wait_ready().unwrap();
+    let pid = running.pid().to_string();
+    let mut tracing = place.trace(&[&["-p", pid.as_str()], arguments].concat());
+    tracing.wait_ready();
+    let truth = running.finish().unwrap();
+    let (status, finished) = tracing.wait_finished();
+    assert!(status.success(), "{status}");
+    (truth, finished)
+}
+
+/// What the workload says it called, per thread and function, equals what was counted.
+pub fn counts_agree(truth: &Truth, finished: &Finished, layer: &str) {
+    let mut made = BTreeMap::new();
+    for calls in truth.calls.iter().filter(|calls| calls.layer == layer) {
+        *made.entry((calls.pid, calls.tid, calls.op.as_str())).or_insert(0) += calls.calls;
+    }
+    for ((pid, tid, op), made) in made {
+        let counted = finished.number(&format!(
+            "SELECT coalesce(sum(count), 0) FROM call_stats \
+             WHERE pid = {pid} AND tid = {tid} AND op = '{op}' AND layer = '{layer}'"
+        ));
+        assert_eq!(counted as u64, made, "{op} of thread {tid}");
+    }
 }

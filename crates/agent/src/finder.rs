@@ -1,0 +1,107 @@
+//! The thread that finds files to attach. Reading `/proc` and libraries takes time that the draining of rings has not.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
+
+use crate::discovery::{Discovery, Found};
+use crate::procfs::{Procfs, library_folders};
+
+/// A process is about to map a file with this inode.
+#[derive(Clone, Copy)]
+pub struct Mapped {
+    pub pid: u32,
+    pub inode: u64,
+}
+
+pub enum FromFinder {
+    Found(Box<Found>),
+    /// A process maps a file that is, or will be, attached.
+    User(u32),
+    /// A file that carries a CUDA runtime.
+    Runtime(PathBuf),
+    Note(String),
+    /// The first look at the host is complete.
+    FirstLookDone,
+}
+
+/// Looks at these processes, and at what it is told of from then on, until the other side is dropped.
+pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Sender<Mapped>, Receiver<FromFinder>) {
+    // The kernel tells of each file once, so that they are few.
+    let (requests, inbox) = unbounded();
+    let (outbox, found) = bounded(64);
+    let finder = Finder { discovery: Discovery::new(procfs.clone()), procfs, inbox, outbox, early: VecDeque::new() };
+    // A closed channel means that the trace is over.
+    thread::spawn(move || finder.run(&pids).ok());
+    (requests, found)
+}
+
+struct Finder {
+    discovery: Discovery,
+    procfs: Procfs,
+    inbox: Receiver<Mapped>,
+    outbox: Sender<FromFinder>,
+    /// Files that were not mapped yet when they were looked for.
+    early: VecDeque<Early>,
+}
+
+struct Early {
+    mapped: Mapped,
+    again_at: Instant,
+    looks: u32,
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const MOST_LOOKS: u32 = 10;
+
+type Sent = Result<(), SendError<FromFinder>>;
+
+impl Finder {
+    fn run(mut self, pids: &[u32]) -> Sent {
+        let folders = library_folders(std::env::var("LD_LIBRARY_PATH").ok().as_deref());
+        let mut first = self.discovery.installed(&folders);
+        first.extend(self.discovery.scan(pids));
+        self.send(first)?;
+        self.outbox.send(FromFinder::FirstLookDone)?;
+        loop {
+            let patience = if self.early.is_empty() { Duration::MAX } else { LOOK_AGAIN };
+            match self.inbox.recv_timeout(patience) {
+                Ok(mapped) => self.look(mapped, 1)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            while let Some(early) = self.early.pop_front_if(|early| early.again_at <= Instant::now()) {
+                self.look(early.mapped, early.looks + 1)?;
+            }
+        }
+    }
+
+    fn look(&mut self, mapped: Mapped, looks: u32) -> Sent {
+        let found = match self.discovery.mapped(mapped.pid, mapped.inode) {
+            Some(found) => found,
+            None if !self.procfs.exists(mapped.pid) => return Ok(()),
+            None if looks < MOST_LOOKS => {
+                self.early.push_back(Early { mapped, again_at: Instant::now() + LOOK_AGAIN, looks });
+                return Ok(());
+            }
+            // Some file systems show another inode in the map than the kernel has.
+            None => self.discovery.scan(&[mapped.pid]),
+        };
+        self.send(found)
+    }
+
+    fn send(&mut self, found: Vec<Found>) -> Sent {
+        let found = found.into_iter().map(|found| FromFinder::Found(Box::new(found)));
+        let runtimes = self.discovery.runtimes.drain(..).map(FromFinder::Runtime);
+        let users = self.discovery.users.drain(..).map(FromFinder::User);
+        let unusable = self
+            .discovery
+            .unusable
+            .drain(..)
+            .map(|bad| FromFinder::Note(format!("process {}: {} {}", bad.pid, bad.name.display(), bad.why)));
+        runtimes.chain(found).chain(users).chain(unusable).try_for_each(|message| self.outbox.send(message))
+    }
+}

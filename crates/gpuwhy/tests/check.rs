@@ -1,0 +1,102 @@
+//! `gpuwhy check` names every process that uses CUDA, and says why one cannot be seen.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use gpuwhy_testbed::Workload;
+use serde_json::Value;
+use support::script::Script;
+use support::{Place, gpuwhy, is_root, output};
+
+/// What `check --json` says, and about one process.
+fn report(pid: u32) -> (Value, Value) {
+    let (code, stdout, stderr) = output(gpuwhy(&["check", "--json"]));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let process = report["processes"].as_array().unwrap().iter().find(|process| process["pid"] == pid);
+    let process = process.cloned().unwrap_or(Value::Null);
+    (report, process)
+}
+
+#[test]
+fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut running = Workload::new(&place.testbed).nested().start().unwrap();
+    running.wait_ready().unwrap();
+    let (report, process) = report(running.pid());
+    assert_eq!(report["can_trace"], true, "{report:#}");
+    for name in ["kernel", "privilege", "BTF", "tracefs", "probes"] {
+        let line = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
+        assert_eq!(line["ok"], true, "{line}");
+    }
+    assert_eq!(process["comm"], "workload");
+    assert_eq!(process["not_attached"], Value::Null);
+    let libraries = process["attachable"].as_array().unwrap();
+    for (name, path) in [("cuda-driver", place.testbed.libcuda()), ("cuda-runtime", place.testbed.libcudart())] {
+        let library = libraries.iter().find(|library| library["library"] == name).unwrap();
+        assert_eq!(library["path"], path.to_str().unwrap());
+        assert!(library["functions"].as_u64().unwrap() > 50, "{library}");
+    }
+}
+
+#[test]
+fn root_a_file_that_only_has_the_name_of_the_driver_is_told_with_the_reason() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let broken = place.dir.path().join("broken").join("libcuda.so.1");
+    std::fs::create_dir(broken.parent().unwrap()).unwrap();
+    std::fs::write(&broken, "not a library".repeat(1000)).unwrap();
+    let map = "file = open(sys.argv[1])
+code = mmap.mmap(file.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+say('ready'); wait()";
+    let mut script = Script::python(map, &[broken.to_str().unwrap()]);
+    script.wait_for("ready");
+    let (_, process) = report(script.pid());
+    let why = process["not_attached"].as_str().unwrap();
+    assert!(why.contains("broken/libcuda.so.1") && why.contains("not a 64-bit ELF file"), "{why}");
+
+    let (code, stdout, _) = output(gpuwhy(&["check", "--exit-code"]));
+    assert_eq!(code, 3);
+    let line = stdout.lines().find(|line| line.contains("broken/libcuda.so.1")).unwrap();
+    assert!(line.contains("uses CUDA but is not attached:"), "{line}");
+    // A trace says the same.
+    let tracing = place.trace(&["--duration", "100ms"]);
+    let (status, finished) = tracing.wait_finished();
+    assert!(status.success());
+    let told = finished.log.iter().any(|line| line.contains("broken/libcuda.so.1") && line.contains("64-bit ELF"));
+    assert!(told, "{:#?}", finished.log);
+    let kept = finished.number("SELECT count(*) FROM warnings WHERE text LIKE '%broken/libcuda.so.1%'");
+    assert_eq!(kept, 1);
+}
+
+#[test]
+fn root_a_process_that_has_the_runtime_and_not_the_driver_is_told_apart() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let runtime = place.testbed.libcudart();
+    let mut script = Script::python("ctypes.CDLL(sys.argv[1]); say('ready'); wait()", &[runtime.to_str().unwrap()]);
+    script.wait_for("ready");
+    let (_, process) = report(script.pid());
+    assert_eq!(process["attachable"][0]["library"], "cuda-runtime");
+    let why = process["not_attached"].as_str().unwrap();
+    assert!(why.contains("has not loaded the CUDA driver"), "{why}");
+}
+
+#[test]
+fn root_the_checker_does_not_report_itself() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut command = gpuwhy(&["check", "--json"]);
+    command.env("LD_PRELOAD", place.testbed.libcuda());
+    let (_, stdout, _) = output(command);
+    assert!(!stdout.contains(place.dir.path().to_str().unwrap()), "{stdout}");
+}

@@ -1,0 +1,247 @@
+//! However a trace ends, the file is whole, the workload unharmed, and nothing is left in the kernel.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gpuwhy_store::{Limits, Trace, Value};
+use gpuwhy_testbed::{Running, Workload};
+use libbpf_rs::query::ProgInfoIter;
+use support::{Finished, Place, gpuwhy, integrity, is_root, output, wait_until};
+
+/// Two threads that call as fast as they can, ready to start. They share a CPU, so that one is left for the tracer of
+/// this build, which is not optimized.
+fn full_speed(place: &Place, seconds: u64) -> Running {
+    let workload = Workload::new(&place.testbed).mix("launch").threads(2).duration(Duration::from_secs(seconds));
+    let mut running = workload.through(&["taskset", "-c", "0"]).start().unwrap();
+    running.wait_ready().unwrap();
+    running
+}
+
+/// Waits until so many calls are in the file, read while it is written.
+fn wait_stored(file: &Path, calls: i64) {
+    wait_until("calls are stored", || {
+        let answer = Trace::open(file).ok()?.query("SELECT max(stored) FROM sessions", &Limits::default()).ok()?;
+        matches!(answer.rows[0][0], Value::Integer(stored) if stored >= calls).then_some(())
+    });
+}
+
+/// Programs of the call tracer in the kernel, by id. Ids are never used again.
+fn call_programs() -> BTreeSet<u32> {
+    let is_ours = |name: &[u8]| name.starts_with(b"call_session") || name.starts_with(b"call_enter");
+    let programs = ProgInfoIter::default().filter(|program| is_ours(program.name.as_encoded_bytes()));
+    programs.map(|program| program.id).collect()
+}
+
+#[test]
+fn root_a_killed_tracer_loses_a_second_at_most_and_leaves_nothing_in_the_kernel() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut running = full_speed(&place, 6);
+    let pid = running.pid().to_string();
+    let before = call_programs();
+    let mut tracing = place.trace(&["-p", &pid]);
+    tracing.wait_ready();
+    let ours: BTreeSet<u32> = call_programs().difference(&before).copied().collect();
+    assert!(!ours.is_empty());
+    running.go().unwrap();
+    wait_stored(&place.file(), 300_000);
+    let killed_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+    tracing.signal(libc::SIGKILL);
+    tracing.wait_exit();
+
+    let after = Finished::open(&place.file(), Vec::new());
+    let newest_ns = after.number("SELECT max(timestamp_ns + duration_ns) FROM cuda_events");
+    let missing = Duration::from_nanos((killed_ns - newest_ns).max(0) as u64);
+    eprintln!("the last {missing:?} are missing");
+    assert!(missing < Duration::from_secs(1), "the last {missing:?} are missing");
+    assert_eq!(after.number("SELECT count(*) FROM sessions WHERE ended_ns IS NULL"), 1);
+    drop(after);
+    assert_eq!(integrity(&place.file()), "ok");
+    wait_until("the kernel forgets the programs", || call_programs().is_disjoint(&ours).then_some(()));
+
+    // The next trace goes on in the same file, with the same process.
+    let mut tracing = place.trace(&["-p", &pid]);
+    tracing.wait_ready();
+    let truth = running.finish().unwrap();
+    assert!(truth.calls.iter().all(|calls| calls.errors == 0 && calls.abandoned == 0));
+    let (status, finished) = tracing.wait_finished();
+    assert!(status.success());
+    assert_eq!(finished.number("SELECT count(*) FROM sessions"), 2);
+    let stored = finished.number("SELECT count(*) FROM cuda_events WHERE session_id = 2");
+    let lost = finished.number(
+        "SELECT coalesce(sum(count), 0) FROM losses WHERE session_id = 2 AND reason IN ('ring_full', 'not_written')",
+    );
+    assert!(stored > 0);
+    assert_eq!(finished.number("SELECT seen FROM sessions WHERE id = 2"), stored + lost);
+    assert_eq!(integrity(&place.file()), "ok");
+}
+
+fn stops_within_a_second(running: &mut Running, place: &Place, signal: i32) {
+    let mut tracing = place.trace(&[]);
+    tracing.wait_ready();
+    running.go().unwrap();
+    wait_stored(&place.file(), 10_000);
+    let (took, status) = tracing.end_by(signal);
+    assert!(status.success(), "{status}");
+    eprintln!("it took {took:?} to stop");
+    assert!(took < Duration::from_secs(1), "it took {took:?} to stop");
+    let finished = Finished::open(&place.file(), Vec::new());
+    finished.check();
+    assert_eq!(finished.text("SELECT end_reason FROM sessions"), "interrupted");
+}
+
+#[test]
+fn root_ctrl_c_stops_within_a_second_at_full_speed() {
+    if is_root() {
+        let place = Place::new();
+        stops_within_a_second(&mut full_speed(&place, 30), &place, libc::SIGINT);
+    }
+}
+
+#[test]
+fn root_sigterm_stops_within_a_second() {
+    if is_root() {
+        let place = Place::new();
+        let workload = Workload::new(&place.testbed).threads(4).rate(5000.0).duration(Duration::from_secs(30));
+        stops_within_a_second(&mut workload.start().unwrap(), &place, libc::SIGTERM);
+    }
+}
+
+#[test]
+fn root_a_trace_of_a_given_length_ends_by_itself() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (status, finished) = place.trace(&["--duration", "1s"]).wait_finished();
+    assert!(status.success());
+    let took = finished.number("SELECT ended_ns - started_ns FROM sessions");
+    assert!((1_000_000_000..4_000_000_000).contains(&took), "{took}");
+    assert_eq!(finished.text("SELECT end_reason FROM sessions"), "duration over");
+    // It has no other file beside it.
+    let names: Vec<_> = std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().starts_with("trace.db-")), "{names:?}");
+}
+
+#[test]
+fn root_a_trace_ends_with_its_last_target_even_if_nobody_has_asked_for_its_exit_code() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut target = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut tracing = place.trace(&["-p", &target.id().to_string()]);
+    tracing.wait_ready();
+    target.kill().unwrap();
+    let (status, finished) = tracing.wait_finished();
+    target.wait().unwrap();
+    assert!(status.success());
+    assert_eq!(finished.text("SELECT end_reason FROM sessions"), "targets gone");
+}
+
+#[test]
+fn root_a_target_that_dies_while_it_is_attached_is_no_trouble() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    for attempt in 0..12 {
+        let mut running = Workload::new(&place.testbed).start().unwrap();
+        running.wait_ready().unwrap();
+        let mut tracing = place.trace(&["-p", &running.pid().to_string()]);
+        let moment = std::time::Instant::now() + Duration::from_millis(attempt * 25);
+        while std::time::Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        drop(running);
+        let status = tracing.wait_exit();
+        let gone = tracing.log.iter().any(|line| line.contains("there is no process"));
+        assert!(status.success() || gone && status.code() == Some(1), "{status}: {:#?}", tracing.log);
+        let bad = tracing.log.iter().find(|line| line.contains("panicked") || line.contains("not attached"));
+        assert_eq!(bad, None, "{:#?}", tracing.log);
+    }
+}
+
+/// `gpuwhy trace` of a shell command.
+fn trace_shell(place: &Place, arguments: &[&str], command: &str) -> (i32, String, String) {
+    let file = place.file();
+    let all = [&["trace", "--out", file.to_str().unwrap()], arguments, &["--", "sh", "-c", command]].concat();
+    let mut gpuwhy = gpuwhy(&all);
+    gpuwhy.env("LD_LIBRARY_PATH", place.testbed.dir()).env("PATH_TO_WORKLOAD", place.testbed.workload());
+    output(gpuwhy)
+}
+
+#[test]
+fn root_the_commands_exit_code_is_passed_on() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    for (command, expected) in [("true", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)] {
+        let (code, _, stderr) = trace_shell(&place, &[], command);
+        assert_eq!(code, expected, "{command}: {stderr}");
+    }
+    let finished = Finished::open(&place.file(), Vec::new());
+    assert_eq!(finished.number("SELECT count(*) FROM sessions WHERE end_reason = 'command ended'"), 4);
+}
+
+#[test]
+fn root_a_command_that_does_not_exist_is_a_clear_error_and_the_file_is_whole() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let file = place.file();
+    let (code, stdout, stderr) = output(gpuwhy(&["trace", "--out", file.to_str().unwrap(), "--", "/no/such/command"]));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("error: start /no/such/command: No such file or directory"), "{stderr}");
+    let finished = Finished::open(&file, Vec::new());
+    assert_eq!(finished.text("SELECT end_reason FROM sessions"), "failed");
+    assert_eq!(integrity(&file), "ok");
+}
+
+#[test]
+fn root_json_lines_are_alone_on_stdout() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let command = "echo hello from the command; \"$PATH_TO_WORKLOAD\" --mix launch --calls 50";
+    let (code, stdout, stderr) = trace_shell(&place, &["--json"], command);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("hello from the command"));
+    let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let launches = lines.iter().filter(|line| line["type"] == "call" && line["op"] == "cuLaunchKernel");
+    assert_eq!(launches.count(), 50);
+    let last = lines.last().unwrap();
+    assert_eq!(last["type"], "summary");
+    assert_eq!(last["seen"], lines.len() - 1);
+    assert_eq!(last["stored"], lines.len() - 1);
+}
+
+#[test]
+fn root_a_reader_that_goes_away_ends_the_tracer_quietly() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let pipe = format!(
+        "{} trace --json --out {} -- {} --mix launch --calls 300000 | head -1",
+        env!("CARGO_BIN_EXE_gpuwhy"),
+        place.file().display(),
+        place.testbed.workload().display()
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &pipe]).env("LD_LIBRARY_PATH", place.testbed.dir());
+    let (code, stdout, stderr) = output(command);
+    assert_eq!(code, 0);
+    assert_eq!(stdout.lines().count(), 1);
+    assert!(!stderr.contains("panicked") && !stderr.contains("error:"), "{stderr}");
+    assert_eq!(integrity(&place.file()), "ok");
+}

@@ -1,0 +1,81 @@
+#!/bin/sh
+# Traces a workload whose calls are known, once for each attach path that the running kernel should have, and prints
+# a row of docs/kernels.md for each. Runs on the host and in a bare initramfs alike, hence plain sh and few tools.
+#
+# usage: trial.sh GPUWHY TESTBED
+set -u
+gpuwhy=$1 testbed=$2
+# The tracer looks there too, and so has the libraries attached before the first call.
+export LD_LIBRARY_PATH="$testbed"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# Two threads make two calls to set up their device and then a hundred rounds of nine calls, of which one sleeps and
+# one waits for another thread.
+made=1804 each=200
+trace() {
+    "$gpuwhy" trace --out "$dir/trace.db" "$@" -- "$testbed/workload" --threads 2 --calls 900 --mix all \
+        --op cuStreamSynchronize --behave sleep --ns 5000000 --op cuEventRecord --behave futex --ns 1000000
+}
+
+ask() { "$gpuwhy" query "$dir/trace.db" "$1" --csv | tail -n +2; }
+
+# Fields of the workload's lines about a function: 1 the thread, 2 the one that ends its waits, 3 the function, 4 calls.
+truth() {
+    sed -n "s/.*\"tid\":\([0-9]*\),.*\"releaser_tid\":\([0-9]*\),.*\"op\":\"\($1\)\",.*\"calls\":\([0-9]*\),.*/$2/p" \
+        "$dir/truth" | sort
+}
+
+expect() { [ "$2" = "$3" ] || wrong="$wrong $1: $3 instead of $2;"; }
+at_least() { [ "${3:-0}" -ge "$2" ] || wrong="$wrong $1: $3, below $2;"; }
+same() { [ "$2" = "$3" ] || wrong="$wrong $1 differ;"; }
+
+judge() {
+    path=$1 wrong=''
+    shift
+    rm -f "$dir"/*
+    trace "$@" >"$dir/truth" || wrong=' trace failed;'
+    ask "SELECT (SELECT attach_path FROM sessions) AS used,
+            (SELECT sum(count) FROM call_stats) AS counted,
+            count(*) AS kept,
+            sum(running_ns + runqueue_ns + blocked_ns = duration_ns) AS split,
+            sum(op = 'cuStreamSynchronize' AND blocked_on = 'sleep' AND woken_by_tid IS NULL) AS sleeps,
+            sum(iif(op = 'cuStreamSynchronize', blocked_ns, 0)) / $each / 1000 AS slept_us,
+            100 * sum(iif(op = 'cuStreamSynchronize', blocked_ns, 0))
+                / sum(iif(op = 'cuStreamSynchronize', duration_ns, 0)) AS share,
+            (SELECT coalesce(sum(count), 0) FROM losses) AS lost,
+            (SELECT count(*) FROM warnings WHERE text LIKE '%refuses%' OR text LIKE 'not attached%') AS refused
+        FROM cuda_events" >"$dir/sums"
+    IFS=, read -r used counted kept split sleeps slept_us share lost refused <"$dir/sums"
+
+    expect 'attach path' "$path" "$used"
+    expect 'calls counted' "$made" "$counted"
+    same 'calls by thread and function' "$(truth '.*' '\1,\3,\4')" \
+        "$(ask 'SELECT tid, op, sum(count) FROM call_stats GROUP BY tid, op' | sort)"
+    expect 'calls kept' "$made" "$kept"
+    expect 'splits that hold' "$made" "$split"
+    # A hypervisor that has the CPU while a timer runs out leaves nothing to sleep for: a few calls may miss theirs.
+    at_least 'sleeps ended by a timer' $((each * 95 / 100)) "$sleeps"
+    at_least 'us blocked in a sleep of 5 ms' 4500 "$slept_us"
+    same 'wakers' "$(truth cuEventRecord '\1,\2')" \
+        "$(ask "SELECT DISTINCT tid, woken_by_tid FROM cuda_events
+            WHERE op = 'cuEventRecord' AND blocked_on = 'futex'" | sort)"
+    expect 'lost' 0 "$lost"
+    expect 'programs or probes refused' 0 "$refused"
+    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | ${wrong:-ok} |"
+}
+
+since() { [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]; }
+
+"$gpuwhy" check >&2
+# The best path is the one that the tracer takes by itself.
+if since 6.13; then
+    judge session
+    judge multi --attach multi
+    judge single --attach single
+elif since 6.6; then
+    judge multi
+    judge single --attach single
+else
+    judge single
+fi

@@ -1,0 +1,64 @@
+//! What the agent itself needs while a program makes 10,000 calls a second.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use gpuwhy_testbed::Workload;
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::docs;
+
+const RATE: f64 = 10_000.0;
+
+pub fn run(place: &Place) -> Result<Value> {
+    let seconds = if place.quick { 4 } else { 20 };
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--release", "-p", "gpuwhy"]).status()?;
+    ensure!(built.success(), "build gpuwhy");
+    let mut workload = Workload::new(&place.testbed)
+        .mix("launch")
+        .threads(1)
+        .rate(RATE)
+        .duration(Duration::from_secs(seconds))
+        .start()?;
+    workload.wait_ready()?;
+    let mut agent = Command::new(docs::root().join("target/release/gpuwhy"))
+        .args(["trace", "--live", "never", "-p", &workload.pid().to_string(), "--out"])
+        .arg(place.dir.path().join("agent.db"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("start gpuwhy")?;
+    let mut log = BufReader::new(agent.stderr.take().context("no output")?).lines();
+    while !log.next().context("gpuwhy ended early")??.contains("tracing ") {}
+    let started = (Instant::now(), cpu_seconds(agent.id())?);
+    workload.go()?;
+    let calls: u64 = workload.wait_done()?.calls.iter().map(|calls| calls.calls).sum();
+    let (wall, cpu) = (started.0.elapsed().as_secs_f64(), cpu_seconds(agent.id())? - started.1);
+    let peak_kib = status_number(agent.id(), "VmHWM:")?;
+    workload.finish()?;
+    agent.wait()?;
+    Ok(json!({
+        "calls_per_second": calls as f64 / wall,
+        "agent_cpu_percent": cpu / wall * 100.0,
+        "agent_peak_mb": peak_kib as f64 * 1024.0 / 1e6,
+    }))
+}
+
+/// User and system time of a process.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit_once(')').context("no name")?.1;
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+    // SAFETY: sysconf has no preconditions.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Ok(ticks as f64 / per_second as f64)
+}
+
+fn status_number(pid: u32, key: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).context("no such line")?;
+    Ok(line.split_ascii_whitespace().next().context("no number")?.parse()?)
+}

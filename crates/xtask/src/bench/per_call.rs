@@ -1,0 +1,170 @@
+//! What one traced call costs the caller, in CPU time of its thread, beside an empty probe and bpftrace on the same
+//! function. The ways take turns, so that a slow minute of the machine hits all of them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gpuwhy_capture::{AttachPath, Image, Options, Record, Tracer, Yardstick};
+use gpuwhy_testbed::Bench;
+use serde_json::{Value, json};
+
+use super::{Place, median};
+
+const FUNCTION: &str = "cuLaunchKernel";
+
+/// Each way to watch a call: how it is named in the results and how it is put in place.
+const WAYS: &[Way] = &[
+    Way { name: "untraced", start: |_| Ok(Box::new(())) },
+    Way { name: "empty_session_probe", start: empty_probe },
+    Way { name: "counted", start: |place| ours(place, u64::MAX) },
+    Way { name: "kept", start: |place| ours(place, 0) },
+    Way { name: "bpftrace_histogram", start: |place| bpftrace(place, HISTOGRAM) },
+    Way { name: "bpftrace_print", start: |place| bpftrace(place, PRINT) },
+];
+
+struct Way {
+    name: &'static str,
+    start: fn(&Place) -> Result<Box<dyn Watching>>,
+}
+
+/// Something that watches until it is dropped.
+trait Watching {
+    /// Records drained and CPU nanoseconds it took, for those that drain.
+    fn drained(&mut self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+impl Watching for () {}
+
+pub fn run(place: &Place) -> Result<Value> {
+    let (turns, calls) = if place.quick { (2, 50_000) } else { (9, 100_000) };
+    let mut bench = Bench::start(&place.testbed, 1)?;
+    let mut costs: Vec<Vec<f64>> = WAYS.iter().map(|_| Vec::new()).collect();
+    let mut drained = (0, 0);
+    for _ in 0..turns {
+        for (way, costs) in WAYS.iter().zip(&mut costs) {
+            let mut watching = (way.start)(place).with_context(|| format!("start {}", way.name))?;
+            bench.round(calls / 10)?;
+            costs.push(bench.round(calls)?.ns_per_call);
+            if let (true, Some((records, ns))) = (way.name == "kept", watching.drained()) {
+                drained = (drained.0 + records, drained.1 + ns);
+            }
+        }
+    }
+    let ns: Vec<f64> = costs.into_iter().map(median).collect();
+    let untraced = ns[0];
+    let empty = ns[1] - untraced;
+    let rows: Vec<Value> = WAYS
+        .iter()
+        .zip(&ns)
+        .map(|(way, ns)| json!({"way": way.name, "ns": ns, "added_ns": ns - untraced, "of_empty": (ns - untraced) / empty}))
+        .collect();
+    let per_second = drained.0 as f64 / (drained.1 as f64 / 1e9);
+    Ok(json!({"calls": calls, "turns": turns, "ways": rows, "drained_records_per_cpu_second": per_second}))
+}
+
+fn empty_probe(place: &Place) -> Result<Box<dyn Watching>> {
+    struct Empty(#[expect(dead_code)] Box<dyn std::any::Any>);
+    impl Watching for Empty {}
+    let library = place.testbed.libcuda();
+    let image = Image::read(&library)?;
+    let probe = image.probes.iter().find(|probe| probe.symbol.starts_with(FUNCTION)).context("no such function")?;
+    Ok(Box::new(Empty(Box::new(Yardstick::attach_to(AttachPath::Session, &library, probe)?))))
+}
+
+/// The tracer with a thread that drains it, as the agent does.
+struct Ours {
+    stop: Arc<AtomicBool>,
+    drain: Option<JoinHandle<(u64, u64)>>,
+}
+
+fn ours(place: &Place, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
+    let mut tracer = Tracer::load(&Options { keep_min_ns, ..Options::default() })?;
+    let library = place.testbed.libcuda();
+    let attached = tracer.attach(0, &library, &Image::read(&library)?).context("nothing attached")?;
+    if !attached.refused.is_empty() {
+        bail!("refused: {:?}", attached.refused);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let drain = std::thread::spawn(move || {
+        let mut totals = (0, 0);
+        while !stopped.load(Ordering::Relaxed) {
+            let before = thread_cpu_ns();
+            let records = tracer.drain();
+            totals.0 += records.iter().filter(|record| matches!(record, Record::Call(_))).count() as u64;
+            totals.1 += thread_cpu_ns() - before;
+            tracer.wait(Duration::from_millis(10));
+        }
+        totals
+    });
+    Ok(Box::new(Ours { stop, drain: Some(drain) }))
+}
+
+impl Watching for Ours {
+    fn drained(&mut self) -> Option<(u64, u64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.drain.take()?.join().ok()
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.drained();
+    }
+}
+
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+const HISTOGRAM: &str = "uprobe:LIBRARY:FUNCTION { @start[tid] = nsecs; } \
+     uretprobe:LIBRARY:FUNCTION /@start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }";
+const PRINT: &str = "uprobe:LIBRARY:FUNCTION { @start[tid] = nsecs; } \
+     uretprobe:LIBRARY:FUNCTION /@start[tid]/ { printf(\"%d %d %lu %lu\\n\", pid, tid, @start[tid], nsecs - @start[tid]); \
+     delete(@start[tid]); }";
+
+struct Bpftrace(Child);
+
+fn bpftrace(place: &Place, script: &str) -> Result<Box<dyn Watching>> {
+    let library = place.testbed.libcuda();
+    let script = script.replace("LIBRARY", &library.to_string_lossy()).replace("FUNCTION", FUNCTION);
+    let script = format!("{script} BEGIN {{ printf(\"attached\\n\"); }}");
+    let mut child = Command::new("bpftrace")
+        .args(["-e", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("start bpftrace; hint: apt-get install bpftrace")?;
+    let mut output = BufReader::new(child.stdout.take().context("no output")?);
+    let mut line = String::new();
+    while !line.contains("attached") {
+        line.clear();
+        if output.read_line(&mut line)? == 0 {
+            bail!("bpftrace ended before it attached");
+        }
+    }
+    // BEGIN runs before the probes are in place: wait until the library is patched, which costs it its first line.
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+    std::thread::sleep(Duration::from_millis(1500));
+    Ok(Box::new(Bpftrace(child)))
+}
+
+impl Watching for Bpftrace {}
+
+impl Drop for Bpftrace {
+    fn drop(&mut self) {
+        // SAFETY: the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
+        let _ = self.0.wait();
+    }
+}

@@ -32,7 +32,7 @@ macro_rules! reasons {
 reasons! {
     RingFull = "ring_full", true, "finished calls whose record found the ring buffer full";
     Uncounted = "uncounted", false, "calls that were not counted because no counter was free for their thread and function";
-    NoThreadState = "no_thread_state", false, "calls that were not seen because the kernel gave no memory for their thread's state";
+    NoThreadState = "no_thread_state", false, "calls that were not seen because the kernel gave no state for their thread: no memory, or busy on that CPU";
     TooDeep = "too_deep", false, "calls nested deeper than 16, which are not seen";
     Abandoned = "abandoned", false, "calls that never returned: the thread died, threw or jumped out of them";
     Unmatched = "unmatched", false, "returns without an entry: the probe was attached, or the process forked, inside the call";

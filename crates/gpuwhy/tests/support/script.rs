@@ -29,7 +29,7 @@ impl Script {
         Self::start(command)
     }
 
-    /// Python with `cuda` for a way to load a library and `wait()` for a line from here.
+    /// Python with `say(word)` to here and `wait()` for a line from here.
     pub fn python(text: &str, arguments: &[&str]) -> Self {
         const START: &str = "import ctypes, mmap, os, sys, threading\n\
              def say(word): print(word, flush=True)\n\

@@ -6,16 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
+use gpuwhy_capture::FileMapped;
 
 use crate::discovery::{Discovery, Found};
 use crate::procfs::{Procfs, library_folders};
-
-/// A process is about to map a file with this inode.
-#[derive(Clone, Copy)]
-pub struct Mapped {
-    pub pid: u32,
-    pub inode: u64,
-}
 
 pub enum FromFinder {
     Found(Box<Found>),
@@ -24,13 +18,15 @@ pub enum FromFinder {
     /// A file that carries a CUDA runtime.
     Runtime(PathBuf),
     Note(String),
+    /// A file need not be told of again.
+    LookedAt(FileMapped),
     /// The first look at the host is complete.
     FirstLookDone,
 }
 
 /// Looks at these processes, and at what it is told of from then on, until the other side is dropped.
-pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Sender<Mapped>, Receiver<FromFinder>) {
-    // The kernel tells of each file once, so that they are few.
+pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Sender<FileMapped>, Receiver<FromFinder>) {
+    // The kernel stops telling of a file once it has been looked at, so that they are few.
     let (requests, inbox) = unbounded();
     let (outbox, found) = bounded(64);
     let finder = Finder { discovery: Discovery::new(procfs.clone()), procfs, inbox, outbox, early: VecDeque::new() };
@@ -42,14 +38,14 @@ pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Sender<Mapped>, Receiver<FromFi
 struct Finder {
     discovery: Discovery,
     procfs: Procfs,
-    inbox: Receiver<Mapped>,
+    inbox: Receiver<FileMapped>,
     outbox: Sender<FromFinder>,
     /// Files that were not mapped yet when they were looked for.
     early: VecDeque<Early>,
 }
 
 struct Early {
-    mapped: Mapped,
+    mapped: FileMapped,
     again_at: Instant,
     looks: u32,
 }
@@ -79,7 +75,7 @@ impl Finder {
         }
     }
 
-    fn look(&mut self, mapped: Mapped, looks: u32) -> Sent {
+    fn look(&mut self, mapped: FileMapped, looks: u32) -> Sent {
         let found = match self.discovery.mapped(mapped.pid, mapped.inode) {
             Some(found) => found,
             None if !self.procfs.exists(mapped.pid) => return Ok(()),
@@ -90,7 +86,8 @@ impl Finder {
             // Some file systems show another inode in the map than the kernel has.
             None => self.discovery.scan(&[mapped.pid]),
         };
-        self.send(found)
+        self.send(found)?;
+        self.outbox.send(FromFinder::LookedAt(mapped))
     }
 
     fn send(&mut self, found: Vec<Found>) -> Sent {

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
-use gpuwhy_capture::{AttachPath, Filter, Layers, Options, Record, Tracer, capabilities};
+use gpuwhy_capture::{AttachPath, FileMapped, Filter, Layers, Options, Record, Tracer, capabilities};
 use gpuwhy_model::LifeKind;
 use gpuwhy_store::Writer;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
-use crate::finder::{self, FromFinder, Mapped};
+use crate::finder::{self, FromFinder};
 use crate::gpus::Gpus;
 use crate::live::{Live, Watch};
 use crate::pipeline::{Item, Pipeline, Tick};
@@ -132,7 +132,7 @@ fn open_pipeline(
 struct Run<'a> {
     tracer: &'a mut Tracer<FileId>,
     writing: &'a Writing,
-    requests: Sender<Mapped>,
+    requests: Sender<FileMapped>,
     found: Receiver<FromFinder>,
     procfs: Procfs,
     probes: usize,
@@ -145,7 +145,7 @@ struct Run<'a> {
 
 /// How long to probe the functions that tell a running thread's device.
 const LEARN_FOR: Duration = Duration::from_secs(1);
-const DRAIN_EVERY: Duration = Duration::from_millis(10);
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
@@ -164,6 +164,11 @@ impl Run<'_> {
             FromFinder::Found(found) => self.attach(&found),
             FromFinder::User(pid) => self.writing.meet(pid),
             FromFinder::Runtime(path) => self.writing.runtime(path),
+            FromFinder::LookedAt(file) => {
+                if let Err(error) = self.tracer.looked_at(&file) {
+                    tracing::warn!("{error:#}");
+                }
+            }
             FromFinder::Note(text) => self.writing.note(text),
             FromFinder::FirstLookDone => {}
         }
@@ -284,7 +289,7 @@ impl Run<'_> {
                 }
                 Record::File(file) => {
                     // Nobody listens any more when the finding thread has ended.
-                    let _ = self.requests.send(Mapped { pid: file.pid, inode: file.inode });
+                    let _ = self.requests.send(*file);
                 }
                 _ => {}
             }

@@ -2,21 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
-use memmap2::Mmap;
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, Sym, SymbolTable};
+use object::read::{ReadCache, ReadRef};
 use object::{Endianness, Object, ObjectSection, elf};
 
 use crate::apis::{LIBRARIES, Library};
 use crate::site;
 use crate::wire::rows;
 
-type Elf<'data> = ElfFile64<'data, Endianness>;
-type Symbols<'data> = SymbolTable<'data, FileHeader64<Endianness>>;
+type Elf<'data, R> = ElfFile64<'data, Endianness, R>;
+type Symbols<'data, R> = SymbolTable<'data, FileHeader64<Endianness>, R>;
 
 /// What a file means to the tracer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,19 +42,21 @@ pub struct Probe {
 }
 
 impl Image {
-    /// Reads a file. `Ok` with no library for any well-formed file that is none of ours.
+    /// Reads a file. `Ok` with no library for any well-formed file that is none of ours. The file is not mapped: its
+    /// owner may cut it short at any moment.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-        if file.metadata().with_context(|| format!("stat {}", path.display()))?.len() == 0 {
+        let metadata = file.metadata().with_context(|| format!("stat {}", path.display()))?;
+        if metadata.len() == 0 {
             bail!("{} is empty", path.display());
         }
-        // SAFETY: the mapping is read-only and private; a file truncated meanwhile raises SIGBUS, which libraries in
-        // use do not do (they are replaced by rename).
-        let data = unsafe { Mmap::map(&file) }.with_context(|| format!("map {}", path.display()))?;
-        Self::parse(&data).with_context(|| format!("read {}", path.display()))
+        if metadata.len() > MOST_BYTES || metadata.len() > metadata.blocks() * BLOCK * MOST_COMPRESSION {
+            bail!("{} is too large or full of holes", path.display());
+        }
+        Self::parse(&ReadCache::new(file)).with_context(|| format!("read {}", path.display()))
     }
 
-    pub fn parse(data: &[u8]) -> Result<Self> {
+    fn parse<'data>(data: impl ReadRef<'data>) -> Result<Self> {
         let elf = Elf::parse(data).context("not a 64-bit ELF file")?;
         let machine = elf.elf_header().e_machine(elf.endian());
         if machine != elf::EM_X86_64 {
@@ -63,43 +66,60 @@ impl Image {
         Ok(Self {
             library: library.map(|library| library.name),
             probes: library.map(|library| probes(&elf, data, library)).unwrap_or_default(),
-            has_runtime: Table::EXPORTED.defines(&elf, RUNTIME_MARKER) || Table::LOCAL.defines(&elf, RUNTIME_MARKER),
+            has_runtime: Table::Exported.defines(&elf, RUNTIME_MARKER) || Table::Local.defines(&elf, RUNTIME_MARKER),
         })
     }
 }
 
+/// What a file claims to hold is read into memory: it must be there, compressed at most.
+const MOST_BYTES: u64 = 8 << 30;
+const MOST_COMPRESSION: u64 = 16;
+const BLOCK: u64 = 512;
+
 /// Whoever carries this function carries a CUDA runtime.
 const RUNTIME_MARKER: &str = "cudaLaunchKernel";
 
-fn exports_all(elf: &Elf, markers: &[&str]) -> bool {
-    !markers.is_empty() && markers.iter().all(|marker| Table::EXPORTED.defines(elf, marker))
+fn exports_all<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>, markers: &[&str]) -> bool {
+    !markers.is_empty() && markers.iter().all(|marker| Table::Exported.defines(elf, marker))
 }
 
-/// A symbol table and the section with its names.
-struct Table {
-    symbols: for<'a, 'data> fn(&'a Elf<'data>) -> &'a Symbols<'data>,
-    names: &'static str,
+/// A symbol table.
+#[derive(Clone, Copy)]
+enum Table {
+    Exported,
+    Local,
 }
 
 impl Table {
-    const EXPORTED: Self = Self { symbols: |elf| elf.elf_dynamic_symbol_table(), names: ".dynstr" };
-    const LOCAL: Self = Self { symbols: |elf| elf.elf_symbol_table(), names: ".strtab" };
+    fn symbols<'a, 'data, R: ReadRef<'data>>(self, elf: &'a Elf<'data, R>) -> &'a Symbols<'data, R> {
+        match self {
+            Self::Exported => elf.elf_dynamic_symbol_table(),
+            Self::Local => elf.elf_symbol_table(),
+        }
+    }
 
-    fn defines(&self, elf: &Elf, name: &str) -> bool {
+    fn defines<'data, R: ReadRef<'data>>(self, elf: &Elf<'data, R>, name: &str) -> bool {
         self.mentions(elf, name) && self.functions(elf).any(|(defined, _)| defined == name)
     }
 
     /// A fast no for the thousands of files that have nothing to do with us. Linkers let a name share the end of a
     /// longer one (`__cudaLaunchKernel`), so only its end is looked for.
-    fn mentions(&self, elf: &Elf, name: &str) -> bool {
-        let names = elf.section_by_name(self.names).and_then(|section| section.data().ok()).unwrap_or_default();
+    fn mentions<'data, R: ReadRef<'data>>(self, elf: &Elf<'data, R>, name: &str) -> bool {
+        let section = match self {
+            Self::Exported => ".dynstr",
+            Self::Local => ".strtab",
+        };
+        let names = elf.section_by_name(section).and_then(|section| section.data().ok()).unwrap_or_default();
         memchr::memmem::find(names, &[name.as_bytes(), b"\0"].concat()).is_some()
     }
 
     /// Names and addresses of the functions that the table defines.
-    fn functions<'a, 'data>(&self, elf: &'a Elf<'data>) -> impl Iterator<Item = (&'data str, u64)> + 'a {
+    fn functions<'a, 'data, R: ReadRef<'data>>(
+        self,
+        elf: &'a Elf<'data, R>,
+    ) -> impl Iterator<Item = (&'data str, u64)> + use<'a, 'data, R> {
         let endian = elf.endian();
-        let symbols = (self.symbols)(elf);
+        let symbols = self.symbols(elf);
         symbols.iter().filter_map(move |symbol| {
             let is_function = symbol.st_type() == elf::STT_FUNC && symbol.st_shndx(endian) != elf::SHN_UNDEF;
             let name = symbols.symbol_name(endian, symbol).ok()?;
@@ -116,24 +136,23 @@ fn rows_by_symbol() -> &'static HashMap<&'static str, usize> {
     })
 }
 
-fn probes(elf: &Elf, data: &[u8], library: &Library) -> Vec<Probe> {
+fn probes<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>, data: R, library: &Library) -> Vec<Probe> {
     // Aliases share an address: the first name wins, each offset is probed once.
     let mut by_offset = BTreeMap::new();
-    for (name, address) in Table::EXPORTED.functions(elf) {
+    for (name, address) in Table::Exported.functions(elf) {
         let Some(&row) = rows_by_symbol().get(name) else { continue };
         if !library.apis.iter().any(|api| api.symbols.contains(&name)) {
             continue;
         }
         let Some(entry) = file_offset(elf, address) else { continue };
-        let code = data.get(entry as usize..).unwrap_or_default();
-        let site = site::choose(code);
+        let site = site::choose(data.read_bytes_at(entry, site::REACH as u64).unwrap_or_default());
         let probe = Probe { row, symbol: name.to_owned(), file_offset: entry + site.offset, emulated: site.emulated };
         by_offset.entry(probe.file_offset).or_insert(probe);
     }
     by_offset.into_values().collect()
 }
 
-fn file_offset(elf: &Elf, address: u64) -> Option<u64> {
+fn file_offset<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>, address: u64) -> Option<u64> {
     let endian = elf.endian();
     elf.elf_program_headers().iter().find_map(|segment| {
         let start = segment.p_vaddr(endian);
@@ -164,9 +183,9 @@ mod tests {
 
     #[test]
     fn files_that_are_not_elf_are_refused() {
-        assert!(Image::parse(b"").is_err());
-        assert!(Image::parse(b"#!/bin/sh\n").is_err());
-        assert!(Image::parse(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0]).is_err());
+        assert!(Image::parse(&b""[..]).is_err());
+        assert!(Image::parse(&b"#!/bin/sh\n"[..]).is_err());
+        assert!(Image::parse(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0][..]).is_err());
     }
 
     #[test]
@@ -176,12 +195,20 @@ mod tests {
         assert!(image.probes.is_empty());
     }
 
+    #[test]
+    fn a_file_that_claims_more_than_it_has_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let error = Image::read(file.path()).unwrap_err().to_string();
+        assert!(error.contains("too large or full of holes"), "{error}");
+    }
+
     proptest::proptest! {
         #[test]
         fn a_damaged_file_never_panics_the_reader(at in 0usize..4096, value: u8) {
             let mut data = std::fs::read("/bin/true").unwrap();
             if let Some(byte) = data.get_mut(at) { *byte = value; }
-            let _ = Image::parse(&data);
+            let _ = Image::parse(data.as_slice());
         }
     }
 }

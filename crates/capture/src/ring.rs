@@ -32,6 +32,13 @@ impl Rings {
         Ok(Self { maps })
     }
 
+    /// Enough for each CPU to write 100,000 records a second for 70 ms while nobody drains.
+    pub fn default_bytes() -> usize {
+        const PER_CPU: usize = 1 << 20;
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1).clamp(16, limits::MAX_RINGS.0 as usize);
+        cpus * PER_CPU
+    }
+
     pub fn mask(&self) -> u32 {
         self.maps.len() as u32 - 1
     }
@@ -46,28 +53,26 @@ impl Rings {
     }
 
     pub fn reader(&self) -> Result<RingReader> {
-        let inbox = Rc::new(RefCell::new(Inbox::default()));
-        let mut builder = RingBufferBuilder::new();
-        for ring in &self.maps {
-            let inbox = Rc::clone(&inbox);
-            builder.add(ring, move |bytes| {
-                inbox.borrow_mut().take(bytes);
-                0
-            })?;
-        }
-        Ok(RingReader { buffer: builder.build().context("map the rings")?, alarm: alarm(&self.maps)?, inbox })
+        let rings = self.maps.iter().map(OneRing::map).collect::<Result<_>>()?;
+        Ok(RingReader { rings, alarm: alarm(&self.maps)?, waiting: Vec::new() })
     }
 }
 
 /// Reads all rings from one thread.
 pub struct RingReader {
-    buffer: RingBuffer<'static>,
+    rings: Vec<OneRing>,
     alarm: OwnedFd,
+    /// Read already, but something earlier may still follow.
+    waiting: Vec<Record>,
+}
+
+struct OneRing {
+    buffer: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
 }
 
-// SAFETY: the inbox is shared only with the callbacks inside `buffer`, which move along with it.
-unsafe impl Send for RingReader {}
+// SAFETY: an inbox is shared only with the callback inside its `buffer`, which moves along with it.
+unsafe impl Send for OneRing {}
 
 #[derive(Default)]
 struct Inbox {
@@ -84,8 +89,31 @@ impl Inbox {
     }
 }
 
-/// At most this many records a pass, so that a flood cannot keep the reader in one pass for ever.
-const PASS: usize = 1 << 17;
+/// At most this many records of one ring a pass, so that a flood on one CPU cannot hold up the others.
+const PASS: usize = 1 << 15;
+
+impl OneRing {
+    fn map(ring: &MapHandle) -> Result<Self> {
+        let inbox = Rc::new(RefCell::new(Inbox::default()));
+        let to_inbox = Rc::clone(&inbox);
+        let mut builder = RingBufferBuilder::new();
+        builder.add(ring, move |bytes| {
+            to_inbox.borrow_mut().take(bytes);
+            0
+        })?;
+        Ok(Self { buffer: builder.build().context("map a ring")?, inbox })
+    }
+
+    /// Moves records out. Returns the time up to which nothing can follow from this ring.
+    fn read(&self, into: &mut Vec<Record>, now_ns: u64) -> u64 {
+        let read = self.buffer.consume_raw_n(PASS);
+        let mut inbox = self.inbox.borrow_mut();
+        let last_ns = inbox.records.last().map_or(now_ns, Record::at_ns);
+        into.append(&mut inbox.records);
+        // A ring that was not read to its end has more that is later than what was read.
+        if read as usize >= PASS { last_ns.min(now_ns) } else { now_ns }
+    }
+}
 
 impl RingReader {
     /// Sleeps until the time is up or the kernel side has something urgent.
@@ -103,27 +131,27 @@ impl RingReader {
 
     /// Everything, once nobody writes any more.
     pub fn drain_all(&mut self) -> Vec<Record> {
-        let mut records = self.pass(u64::MAX);
+        let mut records = Vec::new();
         loop {
             let more = self.pass(u64::MAX);
-            if more.is_empty() {
+            if more.is_empty() && self.waiting.is_empty() {
                 return records;
             }
             records.extend(more);
         }
     }
 
-    fn pass(&mut self, before_ns: u64) -> Vec<Record> {
-        self.buffer.consume_raw_n(PASS);
-        let mut inbox = self.inbox.borrow_mut();
-        inbox.records.sort_by_key(Record::at_ns);
-        let ready = inbox.records.partition_point(|record| record.at_ns() <= before_ns);
-        let later = inbox.records.split_off(ready);
-        std::mem::replace(&mut inbox.records, later)
+    fn pass(&mut self, now_ns: u64) -> Vec<Record> {
+        let horizons = self.rings.iter().map(|ring| ring.read(&mut self.waiting, now_ns));
+        let horizon_ns = horizons.min().unwrap_or(now_ns);
+        self.waiting.sort_by_key(Record::at_ns);
+        let ready = self.waiting.partition_point(|record| record.at_ns() <= horizon_ns);
+        let later = self.waiting.split_off(ready);
+        std::mem::replace(&mut self.waiting, later)
     }
 
     pub fn malformed(&self) -> u64 {
-        self.inbox.borrow().malformed
+        self.rings.iter().map(|ring| ring.inbox.borrow().malformed).sum()
     }
 }
 

@@ -7,7 +7,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 /// How many bytes behind the entry to look at: `endbr64` and two more instructions.
-const REACH: usize = 24;
+pub const REACH: usize = 24;
 
 /// A place for a probe, relative to the function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

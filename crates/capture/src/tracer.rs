@@ -17,7 +17,7 @@ use crate::families::calls::{Calls, types};
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
 use crate::image::{Image, Probe};
 use crate::ring::{RingReader, Rings};
-use crate::wire::{Owner, Record, ThreadSnapshot, row};
+use crate::wire::{FileMapped, Owner, Record, ThreadSnapshot, row};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -71,7 +71,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { filter: Filter::default(), layers: Layers::default(), path: None, ring_bytes: 16 << 20, keep_min_ns: 0 }
+        Self {
+            filter: Filter::default(),
+            layers: Layers::default(),
+            path: None,
+            ring_bytes: Rings::default_bytes(),
+            keep_min_ns: 0,
+        }
     }
 }
 
@@ -184,6 +190,12 @@ impl<File: Eq + Hash> Tracer<File> {
 
     pub fn stop_learning(&mut self) {
         self.learning.clear();
+    }
+
+    /// Until this is said of a file, every process that maps it is told of.
+    pub fn looked_at(&mut self, file: &FileMapped) -> Result<()> {
+        let mut maps = self.families.iter().filter_map(|family| family.seen_files.as_ref());
+        maps.try_for_each(|seen| seen.update(&file.key(), &[1], MapFlags::ANY)).context("remember a file")
     }
 
     /// Sleeps until it is time to drain.

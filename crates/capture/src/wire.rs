@@ -89,11 +89,21 @@ pub struct Life {
     pub comm: String,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileMapped {
     pub at_ns: u64,
     pub pid: u32,
     pub inode: u64,
+    device: u32,
+    generation: u32,
+}
+
+impl FileMapped {
+    /// As `file_key` in life.bpf.c.
+    pub(crate) fn key(&self) -> [u8; 16] {
+        let numbers = u128::from(self.inode) | u128::from(self.device) << 64 | u128::from(self.generation) << 96;
+        numbers.to_le_bytes()
+    }
 }
 
 impl Record {
@@ -222,7 +232,13 @@ fn decode_life(kind: LifeKind, raw: types::life_record) -> Life {
 }
 
 fn decode_file(raw: types::file_record) -> FileMapped {
-    FileMapped { at_ns: raw.head.at_ns, pid: raw.head.pid, inode: raw.inode }
+    FileMapped {
+        at_ns: raw.head.at_ns,
+        pid: raw.head.pid,
+        inode: raw.inode,
+        device: raw.device,
+        generation: raw.generation,
+    }
 }
 
 fn comm(raw: &[i8]) -> String {

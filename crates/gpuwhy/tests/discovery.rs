@@ -141,6 +141,24 @@ fn root_a_library_loaded_later_by_a_named_process_is_attached_within_a_second() 
 }
 
 #[test]
+fn root_a_process_that_maps_a_library_and_is_gone_does_not_hide_it_from_the_next() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let library = copied(&place, &place.testbed.libcuda(), "brief", "libcuda.so.1").join("libcuda.so.1");
+    attached_within_a_second(&place, &library, |_| {
+        let mut tracing = place.trace(&[]);
+        tracing.wait_ready();
+        for _ in 0..20 {
+            let mut brief = std::process::Command::new("/bin/true");
+            assert!(brief.env("LD_PRELOAD", &library).status().unwrap().success());
+        }
+        tracing
+    });
+}
+
+#[test]
 fn root_a_library_deleted_while_it_is_used_is_attached() {
     if !is_root() {
         return;

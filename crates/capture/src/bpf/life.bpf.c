@@ -11,7 +11,7 @@ struct file_key {
 	__u32 generation;
 };
 
-/* Files user space has been told about. */
+/* Files user space has looked at. It says so itself: whoever maps a file may be gone before anybody has looked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -52,7 +52,6 @@ static __always_inline void report_file(__u32 pid, struct file *file)
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	struct file_key key = {};
 	struct file_record *record;
-	__u8 seen = 1;
 
 	key.inode = BPF_CORE_READ(inode, i_ino);
 	key.device = BPF_CORE_READ(inode, i_sb, s_dev);
@@ -62,11 +61,10 @@ static __always_inline void report_file(__u32 pid, struct file *file)
 	record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
 	if (!record)
 		return;
-	bpf_map_update_elem(&seen_files, &key, &seen, BPF_ANY);
 	fill_head(&record->head, RECORD_FILE, pid, bpf_ktime_get_ns());
 	record->inode = key.inode;
 	record->device = key.device;
-	record->reserved = 0;
+	record->generation = key.generation;
 	ring_submit_urgent(record);
 }
 

@@ -210,7 +210,7 @@ struct file_record {
 	struct record_head head;
 	__u64 inode;
 	__u32 device;
-	__u32 reserved;
+	__u32 generation;
 };
 
 /* Names every type above once in a program's data, from which the skeleton takes them. */

@@ -1,6 +1,7 @@
 //! Process life and newly mapped files.
 
 use anyhow::{Context, Result};
+use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use super::{Family, Loaded, Settings, SharedMaps, apply_settings, object_place, share_maps};
@@ -25,7 +26,13 @@ fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
         progs.process_exit.attach_trace().context("attach sched_process_exit")?,
         progs.file_mapped.attach().context("attach sys_enter_mmap")?,
     ];
-    Ok(Loaded { thread_clocks: None, _links: links, _skeleton: Box::new(SendSkeleton(skeleton)) })
+    let seen_files = MapHandle::try_from(&skeleton.maps.seen_files).context("share a map")?;
+    Ok(Loaded {
+        thread_clocks: None,
+        seen_files: Some(seen_files),
+        _links: links,
+        _skeleton: Box::new(SendSkeleton(skeleton)),
+    })
 }
 
 struct SendSkeleton(#[allow(dead_code)] skeleton::LifeSkel<'static>);

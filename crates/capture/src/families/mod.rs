@@ -23,6 +23,8 @@ pub struct Family {
 pub struct Loaded {
     /// The iterator over the clocks of watched threads, from the family that keeps them.
     pub thread_clocks: Option<Link>,
+    /// Files not to tell of again, from the family that tells of them.
+    pub seen_files: Option<MapHandle>,
     _links: Vec<Link>,
     _skeleton: Box<dyn Send>,
 }

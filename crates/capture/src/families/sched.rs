@@ -24,7 +24,12 @@ fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
         progs.thread_exit.attach_trace().context("attach sched_process_exit")?,
     ];
     let clocks = progs.thread_clocks.attach_trace().context("attach the task iterator")?;
-    Ok(Loaded { thread_clocks: Some(clocks), _links: links, _skeleton: Box::new(SendSkeleton(skeleton)) })
+    Ok(Loaded {
+        thread_clocks: Some(clocks),
+        seen_files: None,
+        _links: links,
+        _skeleton: Box::new(SendSkeleton(skeleton)),
+    })
 }
 
 struct SendSkeleton(#[allow(dead_code)] skeleton::SchedSkel<'static>);

@@ -100,7 +100,7 @@ fn ours(place: &Place, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
             let records = tracer.drain();
             totals.0 += records.iter().filter(|record| matches!(record, Record::Call(_))).count() as u64;
             totals.1 += thread_cpu_ns() - before;
-            tracer.wait(Duration::from_millis(10));
+            tracer.wait(Duration::from_millis(20));
         }
         totals
     });

@@ -45,7 +45,7 @@ pub struct Pipeline {
 }
 
 /// A crash loses at most this much, plus what is on its way.
-const COMMIT_EVERY: Duration = Duration::from_millis(200);
+const COMMIT_EVERY: Duration = Duration::from_millis(400);
 
 impl Pipeline {
     pub fn new(

@@ -123,7 +123,11 @@ impl Record {
         use types::record_kind as kind;
         let head: types::record_head = read(bytes.get(..size_of::<types::record_head>())?)?;
         match kind(head.kind) {
-            kind::RECORD_CALL => decode_call(read(bytes)?).map(Self::Call),
+            kind::RECORD_CALL => decode_call(read(bytes)?, types::call_details::default()).map(Self::Call),
+            kind::RECORD_DETAILED_CALL => {
+                let types::detailed_call { call, details } = read(bytes)?;
+                decode_call(call, details).map(Self::Call)
+            }
             kind::RECORD_THREAD => Some(Self::Thread(decode_thread(read(bytes)?))),
             kind::RECORD_THREAD_EXIT => Some(Self::ThreadExit(decode_snapshot(read(bytes)?))),
             kind::RECORD_FORK => Some(Self::Life(decode_life(LifeKind::Fork, read(bytes)?))),
@@ -155,7 +159,7 @@ macro_rules! plain {
         unsafe impl Plain for types::$name {}
     )+};
 }
-plain! { record_head call_record thread_record thread_snapshot life_record file_record }
+plain! { record_head call_record detailed_call thread_record thread_snapshot life_record file_record }
 
 fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() != size_of::<T>() {
@@ -165,7 +169,7 @@ fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-fn decode_call(raw: types::call_record) -> Option<RawCall> {
+fn decode_call(raw: types::call_record, details: types::call_details) -> Option<RawCall> {
     let row = row(raw.api as usize)?;
     let reads = &row.api.reads;
     let has = |operand: Operand, value: u64| (operand != Operand::None).then_some(value);
@@ -176,14 +180,14 @@ fn decode_call(raw: types::call_record) -> Option<RawCall> {
         depth: raw.depth,
         end_ns: raw.head.at_ns,
         duration_ns: raw.duration_ns,
-        runqueue_ns: raw.runqueue_ns,
-        blocked_ns: raw.blocked_ns,
+        runqueue_ns: details.runqueue_ns,
+        blocked_ns: details.blocked_ns,
         parent_start_ns: (raw.parent_start_ns != 0).then_some(raw.parent_start_ns),
         caller: raw.caller,
         stream: has(reads.stream, raw.stream),
         handle: has(reads.handle, raw.handle),
-        bytes: (!reads.bytes.is_empty()).then_some(raw.bytes),
-        address: has(reads.address, raw.address),
+        bytes: (!reads.bytes.is_empty()).then_some(details.bytes),
+        address: has(reads.address, details.address),
         direction: match reads.direction {
             Way::None => None,
             _ => Direction::from_index(raw.direction as usize),
@@ -191,8 +195,8 @@ fn decode_call(raw: types::call_record) -> Option<RawCall> {
         device: u16::try_from(raw.device).ok(),
         ret: raw.ret,
         wait_reason: WaitReason::from_index(raw.wait_reason as usize),
-        woken_by: task(raw.woken_by),
-        preempted_by: task(raw.preempted_by),
+        woken_by: task(details.woken_by),
+        preempted_by: task(details.preempted_by),
     })
 }
 
@@ -379,21 +383,25 @@ mod tests {
     #[test]
     fn a_call_record_keeps_every_field() {
         let row_index = rows().position(|row| row.api.name == "cuLaunchKernel").unwrap();
-        let raw = types::call_record {
-            head: types::record_head { kind: 1, pid: 7, at_ns: 900 },
+        let call = types::call_record {
+            head: types::record_head { kind: 8, pid: 7, at_ns: 900 },
             tid: 8,
             api: row_index as u16,
             duration_ns: 100,
-            runqueue_ns: 20,
-            blocked_ns: 30,
             parent_start_ns: 750,
             stream: 0x55,
             ret: -3,
             device: 1,
             wait_reason: 1,
+            ..Default::default()
+        };
+        let details = types::call_details {
+            runqueue_ns: 20,
+            blocked_ns: 30,
             woken_by: types::task_id { pid: 9, tid: 10 },
             ..Default::default()
         };
+        let raw = types::detailed_call { call, details };
         let Some(Record::Call(call)) = Record::decode(&bytes_of(raw)) else { panic!("not a call") };
         assert_eq!(call.task, TaskId { pid: 7, tid: 8 });
         assert_eq!((call.end_ns, call.duration_ns, call.runqueue_ns, call.blocked_ns), (900, 100, 20, 30));

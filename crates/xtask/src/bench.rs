@@ -32,18 +32,18 @@ pub struct Place {
     pub quick: bool,
 }
 
-pub fn run(quick: bool) -> Result<()> {
+pub fn run(quick: bool, only: Option<&str>) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick };
     let mut results = Map::new();
     results.insert("machine".to_owned(), machine::facts());
-    for part in PARTS {
+    for part in PARTS.iter().filter(|part| only.is_none_or(|only| part.name == only)) {
         eprintln!("measuring {}", part.name);
         let result = (part.run)(&place).with_context(|| format!("measure {}", part.name))?;
         println!("{}: {result:#}", part.name);
         results.insert(part.name.to_owned(), result);
     }
-    if quick {
+    if quick || only.is_some() {
         return Ok(());
     }
     let path = docs::root().join("docs/results/bench.json");

@@ -19,12 +19,14 @@ enum Chore {
         /// Fewer and shorter rounds, for a first look; nothing is written.
         #[arg(long)]
         quick: bool,
+        /// Measure only this part; nothing is written.
+        part: Option<String>,
     },
 }
 
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
-        Chore::Bench { quick } => bench::run(quick),
+        Chore::Bench { quick, part } => bench::run(quick, part.as_deref()),
     }
 }

@@ -88,33 +88,39 @@ static __always_inline struct thread_state *wanted_thread(void)
 	return thread->wanted ? thread : 0;
 }
 
-/* A call's arguments: six in registers (eight for the verifier's sake), the rest above the stack pointer. */
-struct arguments {
-	__u64 registers[8];
-	__u64 sp;
-};
-
-static __always_inline __u64 argument(const struct arguments *arguments, __u64 slot)
+static __always_inline __u64 argument(struct pt_regs *ctx, __u32 slot)
 {
 	__u64 value = 0;
 
-	if (slot < 6)
-		return arguments->registers[slot & 7];
+	switch (slot) {
+	case 0:
+		return REGISTER_ARGUMENT(ctx, 112);
+	case 1:
+		return REGISTER_ARGUMENT(ctx, 104);
+	case 2:
+		return REGISTER_ARGUMENT(ctx, 96);
+	case 3:
+		return REGISTER_ARGUMENT(ctx, 88);
+	case 4:
+		return REGISTER_ARGUMENT(ctx, 72);
+	case 5:
+		return REGISTER_ARGUMENT(ctx, 64);
+	}
 	/* The stack holds the return address, then the seventh argument. */
-	bpf_probe_read_user(&value, sizeof(value), (void *)(arguments->sp + 8 * (slot - 5)));
+	bpf_probe_read_user(&value, sizeof(value), (void *)(PT_REGS_SP(ctx) + 8 * (slot - 5)));
 	return value;
 }
 
 /* An operand's value at entry; for one that the function will store, the address it stores to. */
-static __noinline __u64 operand_at_entry(const struct arguments *arguments, const struct operand *operand)
+static __noinline __u64 operand_at_entry(struct pt_regs *ctx, const struct operand *operand)
 {
 	__u64 value = 0;
 
-	if (!arguments || !operand || operand->kind == OPERAND_NONE)
+	if (!operand || operand->kind == OPERAND_NONE)
 		return 0;
 	if (operand->kind == OPERAND_CONST)
 		return operand->constant;
-	value = argument(arguments, operand->slot);
+	value = argument(ctx, operand->slot);
 	if (operand->kind == OPERAND_ARG32)
 		return (__u32)value;
 	if (operand->kind == OPERAND_FIELD || operand->kind == OPERAND_FIELD32) {
@@ -143,25 +149,19 @@ static __always_inline __u64 operand_at_return(const struct operand *operand, __
 
 static __always_inline void read_arguments(struct pt_regs *ctx, const struct api_spec *spec, struct open_call *call)
 {
-	struct arguments arguments = {
-	    .registers = {PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
-			  PT_REGS_PARM5(ctx), PT_REGS_PARM6(ctx)},
-	    .sp = PT_REGS_SP(ctx),
-	};
-
 	if (spec->stream.kind)
-		call->stream = operand_at_entry(&arguments, &spec->stream);
+		call->stream = operand_at_entry(ctx, &spec->stream);
 	if (spec->handle.kind)
-		call->handle = operand_at_entry(&arguments, &spec->handle);
+		call->handle = operand_at_entry(ctx, &spec->handle);
 	if (!spec->reads_more)
 		return;
-	call->address = operand_at_entry(&arguments, &spec->address);
-	call->direction = operand_at_entry(&arguments, &spec->direction);
-	call->device = operand_at_entry(&arguments, &spec->device);
-	call->bytes = operand_at_entry(&arguments, &spec->bytes[0]);
+	call->address = operand_at_entry(ctx, &spec->address);
+	call->direction = operand_at_entry(ctx, &spec->direction);
+	call->device = operand_at_entry(ctx, &spec->device);
+	call->bytes = operand_at_entry(ctx, &spec->bytes[0]);
 	for (int i = 1; i < MAX_FACTORS; i++)
 		if (spec->bytes[i].kind)
-			call->bytes *= operand_at_entry(&arguments, &spec->bytes[i]);
+			call->bytes *= operand_at_entry(ctx, &spec->bytes[i]);
 }
 
 static __always_inline int enter(struct pt_regs *ctx, __u32 api)
@@ -350,16 +350,37 @@ static __always_inline struct open_call *close_call(struct thread_state *thread,
 	return 0;
 }
 
+static __always_inline void fill_call(struct call_record *record, enum record_kind kind, struct pt_regs *ctx,
+				      struct task_struct *task, struct thread_state *thread,
+				      const struct api_spec *spec, const struct open_call *call, __u64 now)
+{
+	__u32 depth = thread->depth;
+
+	fill_head(&record->head, kind, task->tgid, now);
+	record->tid = task->pid;
+	record->api = call->api;
+	record->depth = depth;
+	record->direction = call->direction;
+	record->duration_ns = now - call->start_ns;
+	record->parent_start_ns = depth ? open_call(thread, depth - 1)->start_ns : 0;
+	record->caller = PT_REGS_IP(ctx);
+	record->stream = call->stream;
+	record->handle = operand_at_return(&spec->handle, call->handle);
+	record->ret = PT_REGS_RC(ctx);
+	record->device = thread->device;
+	record->wait_reason = call->longest_blocked_ns ? call->wait_reason : WAIT_REASONS;
+	record->reserved = 0;
+}
+
 static __always_inline int leave(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
 	__u64 now, ns, runqueue_ns, blocked_ns;
 	__s32 ret = PT_REGS_RC(ctx);
-	struct call_record *record;
 	struct open_call *call;
 	struct api_spec *spec;
-	__u32 depth, api;
+	__u32 api;
 
 	if (!thread || !thread->wanted || paused)
 		return 0;
@@ -370,7 +391,6 @@ static __always_inline int leave(struct pt_regs *ctx)
 	if (!call)
 		return 0;
 	api = call->api;
-	depth = thread->depth;
 	spec = bpf_map_lookup_elem(&api_specs, &api);
 	if (!spec)
 		return 0;
@@ -382,7 +402,7 @@ static __always_inline int leave(struct pt_regs *ctx)
 	ns = now - call->start_ns;
 	runqueue_ns -= call->runqueue_ns;
 	blocked_ns -= call->blocked_ns;
-	if (!depth) {
+	if (!thread->depth) {
 		thread->clocks.in_calls_ns += ns;
 		thread->clocks.in_calls_runqueue_ns += runqueue_ns;
 		thread->clocks.in_calls_blocked_ns += blocked_ns;
@@ -394,36 +414,27 @@ static __always_inline int leave(struct pt_regs *ctx)
 	if (ns < spec->keep_min_ns)
 		return 0;
 
-	record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
-	if (!record)
-		return 0;
-	fill_head(&record->head, RECORD_CALL, task->tgid, now);
-	record->tid = task->pid;
-	record->api = api;
-	record->depth = depth;
-	record->direction = call->direction;
-	record->duration_ns = ns;
-	record->runqueue_ns = runqueue_ns;
-	record->blocked_ns = blocked_ns;
-	record->parent_start_ns = depth ? open_call(thread, depth - 1)->start_ns : 0;
-	record->caller = PT_REGS_IP(ctx);
-	record->stream = call->stream;
-	record->handle = operand_at_return(&spec->handle, call->handle);
-	record->bytes = call->bytes;
-	record->address = operand_at_return(&spec->address, call->address);
-	record->ret = ret;
-	record->device = thread->device;
-	record->wait_reason = call->longest_blocked_ns ? call->wait_reason : WAIT_REASONS;
-	record->reserved = 0;
-	if (call->longest_blocked_ns)
-		record->woken_by = call->woken_by;
-	else
-		record->woken_by = (struct task_id){};
-	if (call->longest_runqueue_ns)
-		record->preempted_by = call->preempted_by;
-	else
-		record->preempted_by = (struct task_id){};
-	ring_submit(record);
+	if (runqueue_ns || blocked_ns || spec->reads_more) {
+		struct detailed_call *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
+
+		if (!record)
+			return 0;
+		fill_call(&record->call, RECORD_DETAILED_CALL, ctx, task, thread, spec, call, now);
+		record->details.runqueue_ns = runqueue_ns;
+		record->details.blocked_ns = blocked_ns;
+		record->details.bytes = call->bytes;
+		record->details.address = operand_at_return(&spec->address, call->address);
+		record->details.woken_by = call->longest_blocked_ns ? call->woken_by : (struct task_id){};
+		record->details.preempted_by = call->longest_runqueue_ns ? call->preempted_by : (struct task_id){};
+		ring_submit(record);
+	} else {
+		struct call_record *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
+
+		if (!record)
+			return 0;
+		fill_call(record, RECORD_CALL, ctx, task, thread, spec, call, now);
+		ring_submit(record);
+	}
 	return 0;
 }
 

@@ -25,6 +25,19 @@ struct pt_regs {
 
 #include <bpf/bpf_tracing.h>
 
+/*
+ * A register of the probed thread by its offset in pt_regs (x86-64). Written as one instruction, because the compiler
+ * otherwise merges several such reads into one with a computed address, which the verifier refuses.
+ */
+#define REGISTER_ARGUMENT(ctx, offset)                                                                                 \
+	({                                                                                                             \
+		__u64 register_value;                                                                                  \
+		asm volatile("%[value] = *(u64 *)(%[regs] + " #offset ")"                                              \
+			     : [value] "=r"(register_value)                                                            \
+			     : [regs] "r"(ctx));                                                                       \
+		register_value;                                                                                        \
+	})
+
 struct super_block {
 	__u32 s_dev;
 } KERNEL_TYPE;

@@ -125,6 +125,7 @@ enum record_kind {
 	RECORD_EXEC = 5,
 	RECORD_EXIT = 6,
 	RECORD_FILE = 7,
+	RECORD_DETAILED_CALL = 8,
 };
 
 /* The head of every record. `at_ns` is when it was written. */
@@ -139,6 +140,7 @@ struct task_id {
 	__u32 tid;
 };
 
+/* A finished call. Most have nothing more to tell: they did not wait, and move and allocate no memory. */
 struct call_record {
 	struct record_head head;
 	__u32 tid;
@@ -146,23 +148,31 @@ struct call_record {
 	__u8 depth;
 	__u8 direction;
 	__u64 duration_ns;
-	__u64 runqueue_ns;
-	__u64 blocked_ns;
 	/* 0 when the call is outermost. */
 	__u64 parent_start_ns;
 	/* Where the call returns to. */
 	__u64 caller;
 	__u64 stream;
 	__u64 handle;
-	__u64 bytes;
-	__u64 address;
 	__s32 ret;
 	__s16 device;
 	/* Of the longest blocked stretch; WAIT_REASONS when there was none. */
 	__u8 wait_reason;
 	__u8 reserved;
+};
+
+struct call_details {
+	__u64 runqueue_ns;
+	__u64 blocked_ns;
+	__u64 bytes;
+	__u64 address;
 	struct task_id woken_by;
 	struct task_id preempted_by;
+};
+
+struct detailed_call {
+	struct call_record call;
+	struct call_details details;
 };
 
 /* A thread is seen for the first time, as caller, waker or preempter. */
@@ -223,7 +233,7 @@ struct wire_types {
 	enum record_kind record_kind;
 	struct api_spec api_spec;
 	struct call_count call_count;
-	struct call_record call;
+	struct detailed_call call;
 	struct thread_record thread;
 	struct thread_snapshot snapshot;
 	struct life_record life;

@@ -56,18 +56,22 @@ fn on_the_fakes(text: &mut String, bench: &Value) -> Result<()> {
 fn per_call(text: &mut String, part: &Value) -> Result<()> {
     writeln!(
         text,
-        "One call of `cuLaunchKernel`, CPU time of the calling thread, median of {} turns of {} calls; the ways take \
-         turns.\n\n| way | ns a call | added | of an empty session probe |\n|---|---:|---:|---:|",
+        "One call of `cuLaunchKernel`, CPU time of the calling thread, {} turns of {} calls; the ways take turns. What \
+         disturbs a turn makes it slower, so the best turn says most; the median says what this machine is like.\n\n\
+         | way | best, ns | added | of an empty session probe | median, ns | of the median |\n\
+         |---|---:|---:|---:|---:|---:|",
         part["turns"], part["calls"]
     )?;
     for way in part["ways"].as_array().into_iter().flatten() {
         writeln!(
             text,
-            "| {} | {:.0} | {:.0} | {:.2}x |",
+            "| {} | {:.0} | {:.0} | {:.2}x | {:.0} | {:.2}x |",
             way["way"].as_str().unwrap_or("?").replace('_', " "),
-            number(&way["ns"]),
-            number(&way["added_ns"]),
-            number(&way["of_empty"])
+            number(&way["best_ns"]),
+            number(&way["best_added_ns"]),
+            number(&way["best_of_empty"]),
+            number(&way["median_ns"]),
+            number(&way["median_of_empty"])
         )?;
     }
     Ok(())
@@ -76,7 +80,7 @@ fn per_call(text: &mut String, part: &Value) -> Result<()> {
 fn aims(text: &mut String, bench: &Value) -> Result<()> {
     let added = |name: &str| {
         let ways = bench["per_call"]["ways"].as_array();
-        ways.into_iter().flatten().find(|way| way["way"] == name).map_or(f64::NAN, |way| number(&way["added_ns"]))
+        ways.into_iter().flatten().find(|way| way["way"] == name).map_or(f64::NAN, |way| number(&way["best_added_ns"]))
     };
     let empty = added("empty_session_probe");
     let rows: &[(&str, f64, &str, f64, bool)] = &[

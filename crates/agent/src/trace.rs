@@ -145,7 +145,7 @@ struct Run<'a> {
 
 /// How long to probe the functions that tell a running thread's device.
 const LEARN_FOR: Duration = Duration::from_secs(1);
-const DRAIN_EVERY: Duration = Duration::from_millis(20);
+const DRAIN_EVERY: Duration = Duration::from_millis(40);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {

@@ -32,10 +32,10 @@ impl Rings {
         Ok(Self { maps })
     }
 
-    /// Enough for each CPU to write 100,000 records a second for 70 ms while nobody drains.
+    /// Enough for each CPU to write 100,000 records a second for 200 ms while nobody drains.
     pub fn default_bytes() -> usize {
-        const PER_CPU: usize = 1 << 20;
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1).clamp(16, limits::MAX_RINGS.0 as usize);
+        const PER_CPU: usize = 2 << 20;
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1).clamp(8, limits::MAX_RINGS.0 as usize);
         cpus * PER_CPU
     }
 

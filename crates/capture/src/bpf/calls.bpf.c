@@ -404,8 +404,10 @@ static __always_inline int leave(struct pt_regs *ctx)
 	blocked_ns -= call->blocked_ns;
 	if (!thread->depth) {
 		thread->clocks.in_calls_ns += ns;
-		thread->clocks.in_calls_runqueue_ns += runqueue_ns;
-		thread->clocks.in_calls_blocked_ns += blocked_ns;
+		if (runqueue_ns)
+			thread->clocks.in_calls_runqueue_ns += runqueue_ns;
+		if (blocked_ns)
+			thread->clocks.in_calls_blocked_ns += blocked_ns;
 	}
 	if (spec->device_change && !ret)
 		change_device(thread, spec, call);

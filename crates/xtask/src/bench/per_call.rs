@@ -28,6 +28,11 @@ const WAYS: &[Way] = &[
     Way { name: "bpftrace_print", start: |place| bpftrace(place, PRINT) },
 ];
 
+/// Rounds of a turn. They are short, so that some are not disturbed.
+const ROUNDS: usize = 30;
+const CALLS: u64 = 2_000;
+const WARM_UP: u64 = 5_000;
+
 struct Way {
     name: &'static str,
     start: fn(&Place) -> Result<Box<dyn Watching>>,
@@ -44,15 +49,17 @@ trait Watching {
 impl Watching for () {}
 
 pub fn run(place: &Place) -> Result<Value> {
-    let (turns, calls) = if place.quick { (3, 50_000) } else { (21, 50_000) };
+    let turns = if place.quick { 3 } else { 15 };
     let mut bench = Bench::start(&place.testbed, 1)?;
     let mut costs: Vec<Vec<f64>> = WAYS.iter().map(|_| Vec::new()).collect();
     let mut drained = (0, 0);
     for _ in 0..turns {
         for (way, costs) in WAYS.iter().zip(&mut costs) {
             let mut watching = (way.start)(place).with_context(|| format!("start {}", way.name))?;
-            bench.round(calls / 10)?;
-            costs.push(bench.round(calls)?.ns_per_call);
+            bench.round(WARM_UP)?;
+            for _ in 0..ROUNDS {
+                costs.push(bench.round(CALLS)?.ns_per_call);
+            }
             if let (true, Some((records, ns))) = (way.name == "kept", watching.drained()) {
                 drained = (drained.0 + records, drained.1 + ns);
             }
@@ -71,7 +78,7 @@ pub fn run(place: &Place) -> Result<Value> {
         })
         .collect();
     let per_second = drained.0 as f64 / (drained.1 as f64 / 1e9);
-    Ok(json!({"calls": calls, "turns": turns, "ways": rows, "drained_records_per_cpu_second": per_second}))
+    Ok(json!({"calls": CALLS, "rounds": turns * ROUNDS, "ways": rows, "drained_records_per_cpu_second": per_second}))
 }
 
 fn empty_probe(place: &Place) -> Result<Box<dyn Watching>> {
@@ -105,7 +112,7 @@ fn ours(place: &Place, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
             let records = tracer.drain();
             totals.0 += records.iter().filter(|record| matches!(record, Record::Call(_))).count() as u64;
             totals.1 += thread_cpu_ns() - before;
-            tracer.wait(Duration::from_millis(20));
+            tracer.wait(Duration::from_millis(40));
         }
         totals
     });

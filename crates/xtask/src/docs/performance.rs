@@ -56,11 +56,11 @@ fn on_the_fakes(text: &mut String, bench: &Value) -> Result<()> {
 fn per_call(text: &mut String, part: &Value) -> Result<()> {
     writeln!(
         text,
-        "One call of `cuLaunchKernel`, CPU time of the calling thread, {} turns of {} calls; the ways take turns. What \
-         disturbs a turn makes it slower, so the best turn says most; the median says what this machine is like.\n\n\
+        "One call of `cuLaunchKernel`, CPU time of the calling thread, {} rounds of {} calls; the ways take turns. What \
+         disturbs a round makes it slower, so the best one says most; the median says what this machine is like.\n\n\
          | way | best, ns | added | of an empty session probe | median, ns | of the median |\n\
          |---|---:|---:|---:|---:|---:|",
-        part["turns"], part["calls"]
+        part["rounds"], part["calls"]
     )?;
     for way in part["ways"].as_array().into_iter().flatten() {
         writeln!(
@@ -100,6 +100,13 @@ fn aims(text: &mut String, bench: &Value) -> Result<()> {
         let (met, sign) = if *at_least { (measured >= aim, "at least") } else { (measured <= aim, "at most") };
         writeln!(text, "| {what} | {}{unit} | {sign} {aim}{unit} | {} |", short(*measured), verdict(met))?;
     }
+    writeln!(
+        text,
+        "\nThe trap into the kernel is most of every figure. Half of bpftrace's printed line would be {:.0} ns, less than \
+         the {empty:.0} ns of a session probe that does nothing: on a machine with this trap cost that aim is out of \
+         reach for any uprobe.",
+        added("bpftrace_print") / 2.0
+    )?;
     let drained = number(&bench["per_call"]["drained_records_per_cpu_second"]);
     writeln!(text, "\nOne core drains and decodes {:.1} million records a second.", drained / 1e6)?;
     Ok(())

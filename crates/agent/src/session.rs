@@ -5,6 +5,7 @@ use std::path::Path;
 use gpuwhy_capture::Yardstick;
 use gpuwhy_model::Session;
 
+use crate::clock;
 use crate::gpus::Gpus;
 
 pub fn describe(started_ns: u64, yardstick: Yardstick, gpus: &Gpus) -> Session {
@@ -29,8 +30,5 @@ fn line(path: impl AsRef<Path>) -> String {
 
 /// CPU time this process has used so far.
 pub fn own_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock::read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }

@@ -57,9 +57,7 @@ impl Yardstick {
     pub fn measure_path(path: AttachPath) -> Result<Self> {
         Ok(Self { path, probe_ns: probe_cost_ns(path)? })
     }
-}
 
-impl Yardstick {
     /// The programs that do nothing, on any function, until the result is dropped.
     pub fn attach_to(path: AttachPath, file: &Path, probe: &Probe) -> Result<Vec<Link>> {
         attach(path, file, probe)

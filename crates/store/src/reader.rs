@@ -58,6 +58,16 @@ impl Trace {
         self.guard.query(&self.connection, &sql, &parameters, limits)
     }
 
+    /// When the last session ended, or was last seen alive.
+    pub fn end_ns(&self) -> Result<Option<u64>, QueryError> {
+        let sql = "SELECT max(coalesce(ended_ns, last_commit_ns)) FROM sessions";
+        let answer = self.query(sql, &Limits::default())?;
+        Ok(match answer.rows.first().and_then(|row| row.first()) {
+            Some(Value::Integer(end_ns)) => u64::try_from(*end_ns).ok(),
+            _ => None,
+        })
+    }
+
     fn known_ops(&self, limits: &Limits) -> Result<Vec<String>, QueryError> {
         let sql = "SELECT name FROM ops UNION SELECT runtime_name FROM ops";
         let limits = Limits { rows: 10_000, ..*limits };

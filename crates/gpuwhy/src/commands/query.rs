@@ -98,14 +98,7 @@ impl Query {
 
     fn filter(&self, trace: &Trace) -> Result<Filter> {
         let since_ns = match self.since {
-            Some(since) => {
-                let end =
-                    trace.query("SELECT max(coalesce(ended_ns, last_commit_ns)) FROM sessions", &Limits::default())?;
-                match end.rows.first().and_then(|row| row.first()) {
-                    Some(Value::Integer(end)) => Some((*end as u64).saturating_sub(since.as_nanos() as u64)),
-                    _ => None,
-                }
-            }
+            Some(since) => trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.as_nanos() as u64)),
             None => None,
         };
         Ok(Filter {

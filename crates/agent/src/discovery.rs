@@ -67,8 +67,8 @@ enum Look {
     NotOurs,
 }
 
-/// What two names of one file on an overlay have in common. The kernel probes the file underneath, once for each
-/// container would count each call once for each container.
+/// What two names of one file on an overlay have in common. The kernel probes the file underneath:
+/// attached through each of them, a call would be counted as often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
     inode: u64,

@@ -27,13 +27,12 @@ struct Known {
     visible_devices: Option<String>,
     code: Vec<Mapping>,
     code_read: Instant,
-    callers: HashMap<u64, Option<ModuleId>>,
+    callers: HashMap<u64, ModuleId>,
 }
 
-#[derive(Clone)]
-pub struct KnownThread {
-    pub id: ThreadId,
-    pub comm: String,
+struct KnownThread {
+    id: ThreadId,
+    comm: String,
     makes_calls: bool,
 }
 
@@ -163,7 +162,7 @@ impl Processes {
     pub fn module(&mut self, pid: u32, address: u64, writer: &mut Writer) -> Result<Option<ModuleId>, StoreError> {
         let Some(process) = self.by_pid.get_mut(&pid) else { return Ok(None) };
         if let Some(&module) = process.callers.get(&address) {
-            return Ok(module);
+            return Ok(Some(module));
         }
         let mut mapping = find(&process.code, address);
         if mapping.is_none() && process.code_read.elapsed() > READ_CODE_AGAIN {
@@ -174,7 +173,7 @@ impl Processes {
         let Some(mapping) = mapping.cloned() else { return Ok(None) };
         let is_runtime = is_runtime(&mut self.runtimes, &self.procfs, pid, &mapping);
         let module = writer.module(&mapping.path.to_string_lossy(), is_runtime)?;
-        process.callers.insert(address, Some(module));
+        process.callers.insert(address, module);
         Ok(Some(module))
     }
 }

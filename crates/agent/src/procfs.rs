@@ -76,10 +76,6 @@ impl Procfs {
         self.status(pid, "Uid:")?.split_ascii_whitespace().next()?.parse().ok()
     }
 
-    pub fn threads(&self, pid: u32) -> Option<u32> {
-        self.status(pid, "Threads:")?.parse().ok()
-    }
-
     fn status(&self, pid: u32, key: &str) -> Option<String> {
         let status = std::fs::read(self.of(pid, "status")).ok()?;
         let status = String::from_utf8_lossy(&status);

@@ -94,7 +94,7 @@ fn btf(path: &Path) -> Result<String, Problem> {
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Finds tracefs, mounting it where nobody has.
-pub fn mount_tracefs() -> Result<String, Problem> {
+fn mount_tracefs() -> Result<String, Problem> {
     let found = |path: &str| Path::new(path).join("events").exists();
     if let Some(path) = [TRACEFS, "/sys/kernel/debug/tracing"].into_iter().find(|path| found(path)) {
         return Ok(path.to_owned());

@@ -17,9 +17,9 @@ mod yardstick;
 
 pub use apis::LIBRARIES;
 pub use attach::{AttachPath, Attached};
-pub use counts::{CallCounts, CountDelta};
-pub use image::{Image, Probe, file_offset_of};
-pub use kernel::{Capability, Problem, capabilities, mount_tracefs};
+pub use counts::CountDelta;
+pub use image::{Image, Probe};
+pub use kernel::{Capability, Problem, capabilities};
 pub use tracer::{Filter, Layers, Options, Tracer};
 pub use wire::{FileMapped, Life, Owner, RawCall, Record, TaskId, ThreadSeen, ThreadSnapshot, row, rows};
 pub use yardstick::Yardstick;

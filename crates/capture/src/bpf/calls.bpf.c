@@ -68,7 +68,7 @@ static __noinline struct thread_state *new_thread(struct task_struct *task)
 	thread->wanted = true;
 	thread->device = -1;
 	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
-	record = introduction(task, bpf_get_current_cgroup_id(), bpf_get_current_uid_gid());
+	record = introduction(task, bpf_get_current_cgroup_id());
 	if (record)
 		ring_submit_urgent(record);
 	return thread;

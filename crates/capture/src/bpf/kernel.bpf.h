@@ -74,7 +74,6 @@ struct task_struct {
 	int tgid;
 	int exit_code;
 	unsigned int in_iowait : 1;
-	__u64 start_boottime;
 	__u64 start_time;
 	char comm[16];
 	struct task_struct *group_leader;

@@ -67,7 +67,7 @@ static __always_inline void introduce_once(struct task_struct *task)
 	if (tid == 0 || (seen && *seen == started))
 		return;
 	bpf_map_update_elem(&introduced, &tid, &started, BPF_ANY);
-	record = introduction(task, 0, -1);
+	record = introduction(task, 0);
 	if (record)
 		ring_submit(record);
 }

@@ -163,8 +163,8 @@ static __always_inline void fill_head(struct record_head *head, enum record_kind
 	head->at_ns = at_ns;
 }
 
-/* Who a thread is. `cgroup_id` and `uid` are known for the current thread only. */
-static __always_inline struct thread_record *introduction(struct task_struct *task, __u64 cgroup_id, __u32 uid)
+/* Who a thread is. `cgroup_id` is known for the current thread only. */
+static __always_inline struct thread_record *introduction(struct task_struct *task, __u64 cgroup_id)
 {
 	struct thread_record *record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
 
@@ -172,9 +172,8 @@ static __always_inline struct thread_record *introduction(struct task_struct *ta
 		return 0;
 	fill_head(&record->head, RECORD_THREAD, task->tgid, bpf_ktime_get_ns());
 	record->tid = task->pid;
-	record->uid = uid;
+	record->reserved = 0;
 	record->cgroup_id = cgroup_id;
-	record->process_started_ns = task->group_leader->start_boottime;
 	bpf_core_read(record->comm, sizeof(record->comm), &task->comm);
 	return record;
 }

@@ -179,9 +179,8 @@ struct detailed_call {
 struct thread_record {
 	struct record_head head;
 	__u32 tid;
-	__u32 uid;
+	__u32 reserved;
 	__u64 cgroup_id;
-	__u64 process_started_ns;
 	char comm[COMM_LENGTH];
 };
 

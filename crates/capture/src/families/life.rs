@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::{Family, Loaded, Settings, SharedMaps, apply_settings, object_place, share_maps};
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, kept, object_place, share_maps};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -27,14 +27,5 @@ fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
         progs.file_mapped.attach().context("attach sys_enter_mmap")?,
     ];
     let seen_files = MapHandle::try_from(&skeleton.maps.seen_files).context("share a map")?;
-    Ok(Loaded {
-        thread_clocks: None,
-        seen_files: Some(seen_files),
-        _links: links,
-        _skeleton: Box::new(SendSkeleton(skeleton)),
-    })
+    Ok(Loaded { thread_clocks: None, seen_files: Some(seen_files), _links: links, _skeleton: kept(skeleton) })
 }
-
-struct SendSkeleton(#[allow(dead_code)] skeleton::LifeSkel<'static>);
-// SAFETY: the skeleton is only kept to be dropped; libbpf objects may be closed from any thread.
-unsafe impl Send for SendSkeleton {}

@@ -8,6 +8,7 @@ mod sched;
 use std::mem::MaybeUninit;
 
 use anyhow::Result;
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapHandle, OpenObject};
 
 pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY];
@@ -50,6 +51,14 @@ pub struct SharedMaps {
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
 fn object_place() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+/// A skeleton that is only kept to be dropped.
+fn kept(skeleton: impl Skel<'static> + 'static) -> Box<dyn Send> {
+    struct Kept<T>(T);
+    // SAFETY: nothing but dropping is done with it, and libbpf objects may be closed from any thread.
+    unsafe impl<T: Skel<'static>> Send for Kept<T> {}
+    Box::new(Kept(skeleton))
 }
 
 /// Each object has its own copy of the settings.

@@ -17,7 +17,7 @@ pub fn run(place: &Place) -> Result<Value> {
     let library = place.dir.path().join("lib400.so");
     build(&library)?;
     let mut user = Command::new("python3")
-        .args(["-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); input()"])
+        .args(["-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"])
         .arg(&library)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -25,6 +25,7 @@ const WORKLOAD: &[&str] = &[
     "workload_options.c",
     "workload_truth.c",
 ];
+const LAUNCH_LOOP: &[&str] = &["launch_loop.c", "launch_loop_work.c", "launch_loop_slow.c", "workload_ops.c"];
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
@@ -41,6 +42,7 @@ fn main() {
     let linked_in = [WORKLOAD, RUNTIME].concat();
     compiler.program("workload_static", &linked_in, &["-DSTATIC_RUNTIME"], &[]);
     compiler.program("bench_calls", &["bench_calls.c"], &[], &["libcuda.so.1"]);
+    compiler.program("launch_loop", LAUNCH_LOOP, &[], &["libcuda.so.1"]);
 }
 
 struct Compiler {

@@ -18,6 +18,7 @@ const FILES: &[(&str, &[u8])] = &[
     built!("workload"),
     built!("workload_static"),
     built!("bench_calls"),
+    built!("launch_loop"),
     ("workload.py", include_bytes!("../c/workload.py")),
 ];
 
@@ -68,6 +69,11 @@ impl Testbed {
     /// Linked with libcuda, so that the library is mapped when the program starts.
     pub fn bench_calls(&self) -> PathBuf {
         self.dir.join("bench_calls")
+    }
+
+    /// Linked with libcuda too.
+    pub fn launch_loop(&self) -> PathBuf {
+        self.dir.join("launch_loop")
     }
 
     pub fn workload_py(&self) -> PathBuf {

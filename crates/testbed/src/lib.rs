@@ -6,12 +6,14 @@
 mod bench;
 mod child;
 mod files;
+mod launch_loop;
 mod truth;
 mod wheels;
 mod workload;
 
 pub use bench::{Bench, Round};
 pub use files::Testbed;
+pub use launch_loop::{LaunchLoop, LoopTruth, RunningLoop, Slice, SlowOpTruth, ThreadSlice, ThreadTruth};
 pub use truth::{CallTruth, EndTruth, Truth};
 pub use wheels::CudaRuntime;
 pub use workload::{Behaviour, Running, Workload};

@@ -6,6 +6,7 @@ mod check;
 mod clock;
 mod discovery;
 mod finder;
+mod governor;
 mod gpus;
 mod live;
 mod pipeline;
@@ -17,8 +18,9 @@ mod trace;
 mod writing;
 
 pub use check::{Check, Report, UsesCuda, check};
+pub use governor::Thrift;
 pub use gpus::Gpus;
-pub use live::{CallSeen, Live, LiveRow, Watch};
+pub use live::{CallSeen, Cost, Live, LiveRow, Watch};
 pub use procfs::Procfs;
 pub use target::{Target, user_id};
 pub use trace::{Ended, Outcome, TraceOptions, trace};

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use gpuwhy_capture::{CountDelta, row};
+use gpuwhy_capture::{TaskId, row};
 use gpuwhy_model::{Call, Histogram, Losses};
 use hashbrown::HashMap;
+
+use crate::governor::{Counted, Usage};
 
 /// Is told what the trace sees while it is taken.
 pub trait Watch: Send {
@@ -40,8 +42,32 @@ pub struct Live {
     pub stored: u64,
     pub losses: Losses,
     pub probes: usize,
+    pub cost: Cost,
     rows: HashMap<(u32, u16), LiveRow>,
 }
+
+/// What tracing costs.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    /// The share of its time that the thread lost from which most was taken, in the last second.
+    pub worst: Option<(TaskId, f64)>,
+    /// CPU time of the tracer itself as a share of one CPU, in the last second.
+    pub agent: f64,
+    /// The largest such share of a thread in any second, leaving out the first ones, in which the tracer finds its feet.
+    pub most: f64,
+    seconds: u32,
+    agent_sum: f64,
+}
+
+impl Cost {
+    /// CPU time of the tracer itself as a share of one CPU, on the whole.
+    pub fn agent_mean(&self) -> f64 {
+        self.agent_sum / f64::from(self.seconds.max(1))
+    }
+}
+
+/// Seconds until the tracer has settled.
+const SETTLES: u32 = 3;
 
 /// One function in one process.
 #[derive(Clone, Debug)]
@@ -49,7 +75,10 @@ pub struct LiveRow {
     pub pid: u32,
     pub comm: String,
     pub op: &'static str,
+    /// Calls made, as far as is known.
     pub count: u64,
+    /// Of the count; 0 when every call was seen.
+    pub variance: f64,
     /// Calls in the last second.
     pub recent: u64,
     pub sum_ns: u64,
@@ -66,7 +95,21 @@ impl Live {
         }
     }
 
-    pub fn add(&mut self, delta: &CountDelta, comm: &str) {
+    pub fn note_cost(&mut self, usage: &Usage, worst: Option<(TaskId, f64)>) {
+        let Cost { most, seconds, agent_sum, .. } = self.cost;
+        let share = worst.map_or(0.0, |(_, share)| share);
+        let agent = usage.cpu_ns as f64 / usage.wall_ns.max(1) as f64;
+        self.cost = Cost {
+            worst,
+            agent,
+            most: if seconds >= SETTLES { most.max(share) } else { 0.0 },
+            seconds: seconds + 1,
+            agent_sum: agent_sum + agent,
+        };
+    }
+
+    pub fn add(&mut self, counted: &Counted, comm: &str) {
+        let delta = &counted.delta;
         self.seen += delta.count;
         let op = row(delta.row.into()).map_or("?", |row| row.api.name);
         let entry = self.rows.entry((delta.task.pid, delta.row)).or_insert_with(|| LiveRow {
@@ -74,6 +117,7 @@ impl Live {
             comm: comm.to_owned(),
             op,
             count: 0,
+            variance: 0.0,
             recent: 0,
             sum_ns: 0,
             runqueue_ns: 0,
@@ -81,8 +125,9 @@ impl Live {
             errors: 0,
             histogram: Histogram::default(),
         });
-        entry.count += delta.count;
-        entry.recent += delta.count;
+        entry.count += counted.estimate;
+        entry.variance += counted.variance;
+        entry.recent += counted.estimate;
         entry.sum_ns += delta.sum_ns;
         entry.runqueue_ns += delta.runqueue_ns;
         entry.blocked_ns += delta.blocked_ns;

@@ -3,30 +3,44 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{CountDelta, Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
+use gpuwhy_capture::{Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
 use gpuwhy_model::{
-    Call, CallStats, LifeKind, LossReason, Losses, OpId, ProcessLife, SessionEnd, ThreadTimes, Wait, WaitReason,
+    AgentUsage, Call, CallStats, LifeKind, LossReason, Losses, OpId, ProcessLife, RungChange, SessionEnd, ThreadTimes,
+    Wait, WaitReason,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
 
 use crate::clock::{Clock, Reading};
+use crate::governor::{Counted, RungNews, Usage};
 use crate::live::{CallSeen, Live, Watch};
 use crate::processes::{Introduction, Processes};
 
 /// What was drained from the kernel, in the order of time.
 pub enum Item {
     Record(Record),
-    /// The last counts of a thread or program stand before the record of its end.
-    Counts(Vec<CountDelta>),
+    /// The last counts of a thread or program stand before its end.
+    Counts(Vec<Counted>),
+    /// A thread ended.
+    ThreadEnd(ThreadReport),
+    Rung(RungNews),
     Tick(Tick),
+}
+
+/// A thread's clocks, and what tracing took from it since the last report.
+pub struct ThreadReport {
+    pub snapshot: ThreadSnapshot,
+    pub taken_ns: u64,
 }
 
 /// The end of a bucket of time.
 pub struct Tick {
-    pub threads: Vec<ThreadSnapshot>,
+    pub threads: Vec<ThreadReport>,
     pub losses: Losses,
     pub probes: usize,
+    pub usage: Usage,
+    /// The thread from which most was taken in this bucket, and the share of its time.
+    pub worst: Option<(TaskId, f64)>,
 }
 
 pub struct Pipeline {
@@ -120,12 +134,12 @@ impl Pipeline {
         for item in items {
             match item {
                 Item::Counts(counts) => {
-                    for delta in counts {
-                        self.live.add(delta, self.processes.process_name(delta.task.pid));
+                    for counted in counts {
+                        self.live.add(counted, self.processes.process_name(counted.delta.task.pid));
                     }
                 }
                 Item::Tick(tick) => self.kernel_losses = tick.losses,
-                Item::Record(_) => {}
+                Item::Record(_) | Item::ThreadEnd(_) | Item::Rung(_) => {}
             }
         }
     }
@@ -139,6 +153,8 @@ impl Pipeline {
                 Item::Record(Record::Call(raw)) => calls.push(self.call(&raw)?),
                 Item::Record(record) => self.record(&record)?,
                 Item::Counts(counts) => self.counts(&counts)?,
+                Item::ThreadEnd(report) => self.thread_end(&report)?,
+                Item::Rung(news) => self.rung(&news)?,
                 Item::Tick(ended) => tick = Some(ended),
             }
         }
@@ -158,20 +174,33 @@ impl Pipeline {
                 let introduction = Introduction { comm: &seen.comm, cgroup_id: seen.cgroup_id };
                 self.processes.introduce(seen.task, introduction, at_ns, &mut self.writer)?;
             }
-            Record::ThreadExit(snapshot) => {
-                self.thread_times(std::slice::from_ref(snapshot))?;
-                self.clocks.remove(&snapshot.owner.task);
-                self.processes.thread_gone(snapshot.owner.task);
-            }
             Record::Life(life) => {
                 self.life(life)?;
                 if life.kind != LifeKind::Fork {
                     self.processes.image_gone(life.pid);
                 }
             }
-            Record::Call(_) | Record::File(_) => {}
+            Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
         }
         Ok(())
+    }
+
+    fn thread_end(&mut self, report: &ThreadReport) -> Result<(), StoreError> {
+        self.thread_times(std::slice::from_ref(report))?;
+        self.clocks.remove(&report.snapshot.owner.task);
+        self.processes.thread_gone(report.snapshot.owner.task);
+        Ok(())
+    }
+
+    fn rung(&mut self, news: &RungNews) -> Result<(), StoreError> {
+        let at_ns = self.clock.unix_ns(news.at_ns);
+        let process = self.processes.id(news.pid, at_ns, &mut self.writer)?;
+        let RungNews { row: op, rung, fraction, ref reason, pid, .. } = *news;
+        let name = row(op.into()).map_or("?", |row| row.api.name);
+        let who = self.processes.process_name(pid);
+        self.watch.note(&format!("{name} of {who} ({pid}): {rung}; {reason}"));
+        let (op, reason) = (self.ops[op as usize], reason.clone());
+        self.writer.rung_change(&RungChange { at_ns, process, op, rung, fraction, reason })
     }
 
     fn call(&mut self, raw: &RawCall) -> Result<Call, StoreError> {
@@ -216,10 +245,11 @@ impl Pipeline {
         Ok(call)
     }
 
-    fn counts(&mut self, deltas: &[CountDelta]) -> Result<(), StoreError> {
-        let mut stats = Vec::with_capacity(deltas.len());
-        for delta in deltas {
-            self.live.add(delta, self.processes.process_name(delta.task.pid));
+    fn counts(&mut self, counts: &[Counted]) -> Result<(), StoreError> {
+        let mut stats = Vec::with_capacity(counts.len());
+        for counted in counts {
+            let delta = &counted.delta;
+            self.live.add(counted, self.processes.process_name(delta.task.pid));
             stats.push(CallStats {
                 bucket_ns: self.bucket_ns,
                 thread: self.processes.thread(delta.task, self.bucket_ns, &mut self.writer)?,
@@ -233,16 +263,18 @@ impl Pipeline {
                 bytes: delta.bytes,
                 errors: delta.errors,
                 histogram: delta.histogram.clone(),
-                fraction: 1.0,
+                fraction: counted.fraction(),
+                estimate: counted.estimate,
+                variance: counted.variance,
             });
         }
         self.writer.stats(&stats)
     }
 
     /// What happened to each thread since its last snapshot, or since its first call.
-    fn thread_times(&mut self, snapshots: &[ThreadSnapshot]) -> Result<(), StoreError> {
-        let mut times = Vec::with_capacity(snapshots.len());
-        for now in snapshots {
+    fn thread_times(&mut self, reports: &[ThreadReport]) -> Result<(), StoreError> {
+        let mut times = Vec::with_capacity(reports.len());
+        for ThreadReport { snapshot: now, taken_ns } in reports {
             let last = self.clocks.insert(now.owner.task, now.clone()).unwrap_or_else(|| first_snapshot(now));
             let thread = self.processes.thread(now.owner.task, self.bucket_ns, &mut self.writer)?;
             self.processes.rename(now.owner.task, &now.comm, &mut self.writer)?;
@@ -255,6 +287,7 @@ impl Pipeline {
                 in_calls_ns: now.in_calls_ns.saturating_sub(last.in_calls_ns),
                 in_calls_runqueue_ns: now.in_calls_runqueue_ns.saturating_sub(last.in_calls_runqueue_ns),
                 in_calls_blocked_ns: now.in_calls_blocked_ns.saturating_sub(last.in_calls_blocked_ns),
+                tracer_ns: *taken_ns,
             });
         }
         self.writer.thread_times(&times)
@@ -279,8 +312,11 @@ impl Pipeline {
             self.writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
             self.note("the wall clock was set during the trace; later times follow the new setting")?;
         }
+        let Usage { wall_ns, cpu_ns, hooks_ns } = tick.usage;
+        self.writer.agent_usage(&AgentUsage { bucket_ns: self.bucket_ns, wall_ns, cpu_ns, hooks_ns })?;
         self.bucket_ns = self.clock.unix_ns(now.monotonic_ns);
         self.writer.losses(&tick.losses)?;
+        self.live.note_cost(&tick.usage, tick.worst);
         self.live.losses = self.losses();
         self.live.probes = tick.probes;
         self.live.elapsed = self.started.elapsed();

@@ -79,6 +79,11 @@ impl Processes {
         }
     }
 
+    /// The process in the trace file.
+    pub fn id(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<ProcessId, StoreError> {
+        Ok(self.process(pid, at_ns, Introduction::default(), writer)?.id)
+    }
+
     /// Reads what there is to know about a process while it is there.
     pub fn meet(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<(), StoreError> {
         if self.procfs.exists(pid) {

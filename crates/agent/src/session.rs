@@ -2,13 +2,20 @@
 
 use std::path::Path;
 
-use gpuwhy_capture::Yardstick;
+use gpuwhy_capture::{Calibration, Yardstick};
 use gpuwhy_model::Session;
 
 use crate::clock;
 use crate::gpus::Gpus;
 
-pub fn describe(started_ns: u64, yardstick: Yardstick, gpus: &Gpus) -> Session {
+pub fn describe(
+    started_ns: u64,
+    yardstick: Yardstick,
+    calibration: &Calibration,
+    budget: Option<f64>,
+    gpus: &Gpus,
+) -> Session {
+    let figures = calibration.figures();
     Session {
         started_ns,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -21,6 +28,9 @@ pub fn describe(started_ns: u64, yardstick: Yardstick, gpus: &Gpus) -> Session {
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" "),
         attach_path: yardstick.path.as_str().to_owned(),
         probe_cost_ns: Some(yardstick.probe_ns),
+        calibrations: figures.map(|(what, ns)| gpuwhy_model::Calibration { what: what.to_owned(), ns }).into(),
+        budget,
+        is_virtual_machine: calibration.is_virtual_machine,
     }
 }
 

@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
-use gpuwhy_capture::{AttachPath, FileMapped, Filter, Layers, Options, Record, Tracer, capabilities};
+use gpuwhy_capture::{AttachPath, FileMapped, Filter, Layers, Options, Record, ThreadSnapshot, Tracer, capabilities};
 use gpuwhy_model::LifeKind;
 use gpuwhy_store::Writer;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
 use crate::finder::{self, FromFinder};
+use crate::governor::{Counted, Governor, Second, Thrift};
 use crate::gpus::Gpus;
 use crate::live::{Live, Watch};
-use crate::pipeline::{Item, Pipeline, Tick};
+use crate::pipeline::{Item, Pipeline, ThreadReport, Tick};
 use crate::processes::Processes;
 use crate::procfs::Procfs;
 use crate::session;
@@ -38,6 +39,7 @@ pub struct TraceOptions {
     pub ring_bytes: Option<usize>,
     /// Calls shorter than this are counted but get no row.
     pub keep_min: Duration,
+    pub thrift: Thrift,
 }
 
 /// Why a trace stopped.
@@ -82,7 +84,9 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, stop: &AtomicBool) -
     let writing = Writing::start(pipeline);
     let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
     let (requests, found) = finder::start(procfs.clone(), users);
+    let keep_min_ns = options.keep_min.as_nanos() as u64;
     let mut run = Run {
+        governor: Governor::new(options.thrift, keep_min_ns, &tracer, Instant::now()),
         tracer: &mut tracer,
         writing: &writing,
         requests,
@@ -124,13 +128,15 @@ fn open_pipeline(
     watch: Box<dyn Watch>,
 ) -> Result<Pipeline> {
     let now = Reading::now();
-    let facts = session::describe(now.unix_ns, tracer.yardstick, &gpus);
+    let budget = options.thrift.budget;
+    let facts = session::describe(now.unix_ns, tracer.yardstick, &tracer.calibration, budget, &gpus);
     let writer = Writer::open(&options.out, &facts, &gpuwhy_store::Options { max_size: options.max_size })?;
     Ok(Pipeline::new(writer, Clock::new(now), Processes::new(procfs.clone(), gpus), watch)?)
 }
 
 struct Run<'a> {
     tracer: &'a mut Tracer<FileId>,
+    governor: Governor,
     writing: &'a Writing,
     requests: Sender<FileMapped>,
     found: Receiver<FromFinder>,
@@ -175,14 +181,17 @@ impl Run<'_> {
     }
 
     fn attach(&mut self, found: &Found) {
-        let Some(attached) = self.tracer.attach(found.file, &found.path(), &found.image) else { return };
+        let name = found.name.display();
+        let attached = match self.tracer.attach(found.file, &found.path(), &found.image) {
+            Ok(Some(attached)) => attached,
+            Ok(None) => return,
+            Err(error) => return self.writing.note(format!("{name} is not attached: {error:#}")),
+        };
         self.probes += attached.probes;
-        let refused: Vec<String> = attached.refused.iter().map(|(symbol, why)| format!("{symbol}: {why}")).collect();
         let library = found.image.library.unwrap_or_default();
-        let text = format!("attached {} ({library}, {} functions)", found.name.display(), attached.probes);
-        self.writing.note(text);
-        for refusal in refused {
-            self.writing.note(format!("not attached in {}: {refusal}", found.name.display()));
+        self.writing.note(format!("attached {name} ({library}, {} functions)", attached.probes));
+        for (symbol, why) in attached.refused {
+            self.writing.note(format!("not attached in {name}: {symbol}: {why}"));
         }
         if self.learns_devices {
             self.tracer.learn(&found.path(), &found.image);
@@ -216,6 +225,7 @@ impl Run<'_> {
             if now >= next_tick {
                 next_tick = now + TICK_EVERY;
             }
+            self.write(|run| run.governor.turn(run.tracer));
             while let Ok(message) = self.found.try_recv() {
                 self.handle(message);
             }
@@ -238,7 +248,8 @@ impl Run<'_> {
             if self.has_lost_targets() {
                 return Ok(Ended::TargetsGone);
             }
-            self.tracer.wait(DRAIN_EVERY);
+            let due = self.governor.due_at(self.tracer).saturating_duration_since(Instant::now());
+            self.tracer.wait(DRAIN_EVERY.min(due));
         }
     }
 
@@ -280,45 +291,78 @@ impl Run<'_> {
 
     /// Sends records on, each thread's or program's end with its last counts before it.
     fn take(&mut self, records: Vec<Record>, end_of_bucket: bool) {
-        let mut items = Vec::with_capacity(records.len() + 2);
-        for record in records {
-            match &record {
-                Record::ThreadExit(snapshot) => items.push(Item::Counts(self.tracer.close(snapshot.owner))),
-                Record::Life(life) if life.kind == LifeKind::Exec => {
-                    items.push(Item::Counts(self.tracer.close(life.left)));
+        self.write(|run| {
+            let mut items = Vec::with_capacity(records.len() + 2);
+            for record in records {
+                run.governor.look_at(&record);
+                match record {
+                    Record::ThreadExit(snapshot) => items.extend(run.thread_end(snapshot)),
+                    record => {
+                        items.extend(run.look_at(&record));
+                        items.push(Item::Record(record));
+                    }
                 }
-                Record::File(file) => {
-                    // Nobody listens any more when the finding thread has ended.
-                    let _ = self.requests.send(*file);
-                }
-                _ => {}
             }
-            items.push(Item::Record(record));
-        }
-        if end_of_bucket {
-            items.extend(self.end_bucket().inspect_err(|error| tracing::warn!("{error:#}")).unwrap_or_default());
-        }
+            if end_of_bucket {
+                items.extend(run.end_bucket().inspect_err(|error| tracing::warn!("{error:#}")).unwrap_or_default());
+            }
+            items
+        });
+    }
+
+    fn write(&mut self, items: impl FnOnce(&mut Self) -> Vec<Item>) {
+        let items = items(self);
         if !items.is_empty() {
             self.writing.batch(items);
         }
     }
 
+    fn thread_end(&mut self, snapshot: ThreadSnapshot) -> [Item; 2] {
+        let counts = self.governor.owner_gone(self.tracer, snapshot.owner, snapshot.at_ns);
+        let taken_ns = self.governor.thread_gone(&snapshot);
+        [Item::Counts(counts), Item::ThreadEnd(ThreadReport { snapshot, taken_ns })]
+    }
+
+    /// What has to be done about a record before it is written.
+    fn look_at(&mut self, record: &Record) -> Option<Item> {
+        match record {
+            Record::Life(life) if life.kind == LifeKind::Exec => {
+                return Some(Item::Counts(self.governor.owner_gone(self.tracer, life.left, life.at_ns)));
+            }
+            Record::Life(life) if life.kind == LifeKind::Exit => self.governor.process_gone(life.pid),
+            Record::File(file) => {
+                // Nobody listens any more when the finding thread has ended.
+                let _ = self.requests.send(*file);
+            }
+            _ => {}
+        }
+        None
+    }
+
     fn end_bucket(&mut self) -> Result<Vec<Item>> {
-        let (mut counts, threads) = self.tracer.tick()?;
+        let (counts, threads) = self.tracer.tick()?;
+        let Second { taken_ns, usage, worst } = self.governor.second(self.tracer, &counts, &threads);
+        let mut counts: Vec<Counted> = counts.into_iter().map(Counted::exactly).collect();
         for owner in self.tracer.suspects() {
             if !self.procfs.thread_exists(owner.task.pid, owner.task.tid) {
-                counts.extend(self.tracer.close(owner));
+                let now_ns = Reading::now().monotonic_ns;
+                counts.extend(self.governor.owner_gone(self.tracer, owner, now_ns));
             }
         }
+        let report = |(snapshot, taken_ns)| ThreadReport { snapshot, taken_ns };
+        let threads = threads.into_iter().zip(taken_ns).map(report).collect();
         let losses = self.tracer.losses()?;
-        Ok(vec![Item::Counts(counts), Item::Tick(Tick { threads, losses, probes: self.probes })])
+        Ok(vec![Item::Counts(counts), Item::Tick(Tick { threads, losses, probes: self.probes, usage, worst })])
     }
 
     /// Takes the probes out, then the last records and counts.
     fn finish(mut self) {
+        self.write(|run| run.governor.stop(run.tracer));
         self.detach();
         let records = self.tracer.drain_all();
-        self.take(records, true);
+        self.take(records, false);
+        self.write(|run| run.governor.finish(run.tracer));
+        self.take(Vec::new(), true);
     }
 
     fn detach(&mut self) {

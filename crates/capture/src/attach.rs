@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
+use crate::families::calls::types::cookie_bits;
 use crate::image::Probe;
 
 /// How probes are attached, best first.
@@ -39,32 +40,68 @@ pub enum Programs<'a> {
     Single { enter: &'a ProgramMut<'a>, leave: &'a ProgramMut<'a> },
 }
 
+/// What calls a link sees, see `is_due` in `calls.bpf.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind<'a> {
+    /// Those of every process that maps the file. The generation of each row tells links apart of which one takes the
+    /// other's place.
+    Always(&'a [u8]),
+    /// The same, while a burst is open.
+    Burst,
+    /// Those of one process, which has no part in bursts.
+    OneProcess(u32),
+}
+
+impl LinkKind<'_> {
+    /// Where no link takes another one's place.
+    pub const FIRST: Self = Self::Always(&[]);
+
+    fn pid(self) -> i32 {
+        match self {
+            Self::Always(_) | Self::Burst => -1,
+            Self::OneProcess(pid) => pid as i32,
+        }
+    }
+
+    fn cookie(self, probe: &Probe) -> u64 {
+        let kind = match self {
+            Self::Always(generations) => {
+                let generation = generations.get(probe.row).copied().unwrap_or(0);
+                u32::from(generation) << cookie_bits::COOKIE_GENERATION_SHIFT.0
+            }
+            Self::Burst => cookie_bits::COOKIE_BURST.0,
+            Self::OneProcess(_) => cookie_bits::COOKIE_OWN_LINK.0,
+        };
+        probe.row as u64 | u64::from(kind)
+    }
+}
+
 /// Links that are removed when this is dropped.
 #[derive(Default)]
 pub struct Attached {
-    links: Vec<Link>,
+    pub links: Vec<Link>,
     pub probes: usize,
     /// Functions the kernel refused to probe, with its reason.
     pub refused: Vec<(String, String)>,
 }
 
-/// Every process that maps the file.
-const ALL_PROCESSES: i32 = -1;
+// SAFETY: a link is a descriptor and its bookkeeping in libbpf, neither of which belongs to a thread.
+unsafe impl Send for Attached {}
 
 impl Attached {
     /// Probes functions of a file. Those the kernel refuses are left out and listed.
-    pub fn attach(programs: &Programs<'_>, file: &Path, probes: &[Probe]) -> Self {
+    pub fn attach(programs: &Programs<'_>, file: &Path, probes: &[Probe], kind: LinkKind<'_>) -> Self {
         let mut attached = Self::default();
-        attached.attach_or_split(programs, file, probes);
+        attached.attach_or_split(programs, file, probes, kind);
         attached
     }
 
     /// One refused function fails a whole link: halve the list until it stands alone.
-    fn attach_or_split(&mut self, programs: &Programs<'_>, file: &Path, probes: &[Probe]) {
+    fn attach_or_split(&mut self, programs: &Programs<'_>, file: &Path, probes: &[Probe], kind: LinkKind<'_>) {
         if probes.is_empty() {
             return;
         }
-        match links(programs, file, probes) {
+        match links(programs, file, probes, kind) {
             Ok(links) => {
                 self.links.extend(links);
                 self.probes += probes.len();
@@ -74,8 +111,8 @@ impl Attached {
             }
             Err(_) => {
                 let (first, second) = probes.split_at(probes.len() / 2);
-                self.attach_or_split(programs, file, first);
-                self.attach_or_split(programs, file, second);
+                self.attach_or_split(programs, file, first, kind);
+                self.attach_or_split(programs, file, second, kind);
             }
         }
     }
@@ -109,36 +146,43 @@ pub fn leave_to_child(attached: Vec<Attached>) -> io::Result<()> {
     Ok(())
 }
 
-pub fn links(programs: &Programs<'_>, file: &Path, probes: &[Probe]) -> Result<Vec<Link>> {
+pub fn links(programs: &Programs<'_>, file: &Path, probes: &[Probe], kind: LinkKind<'_>) -> Result<Vec<Link>> {
     match programs {
-        Programs::Session(program) => Ok(vec![multi(program, file, probes, false, true)?]),
+        Programs::Session(program) => Ok(vec![multi(program, file, probes, kind, false, true)?]),
         Programs::Multi { enter, leave } => {
             // Returns first, so that no entry is open without its return.
-            Ok(vec![multi(leave, file, probes, true, false)?, multi(enter, file, probes, false, false)?])
+            Ok(vec![multi(leave, file, probes, kind, true, false)?, multi(enter, file, probes, kind, false, false)?])
         }
         Programs::Single { enter, leave } => probes
             .iter()
-            .flat_map(|probe| [single(leave, file, probe, true), single(enter, file, probe, false)])
+            .flat_map(|probe| [single(leave, file, probe, kind, true), single(enter, file, probe, kind, false)])
             .collect(),
     }
 }
 
-fn multi(program: &ProgramMut<'_>, file: &Path, probes: &[Probe], retprobe: bool, session: bool) -> Result<Link> {
+fn multi(
+    program: &ProgramMut<'_>,
+    file: &Path,
+    probes: &[Probe],
+    kind: LinkKind<'_>,
+    retprobe: bool,
+    session: bool,
+) -> Result<Link> {
     let options = UprobeMultiOpts {
         offsets: probes.iter().map(|probe| probe.file_offset as usize).collect(),
-        cookies: probes.iter().map(|probe| probe.row as u64).collect(),
+        cookies: probes.iter().map(|probe| kind.cookie(probe)).collect(),
         retprobe,
         session,
         ..Default::default()
     };
     program
-        .attach_uprobe_multi_with_opts(ALL_PROCESSES, file, "", options)
+        .attach_uprobe_multi_with_opts(kind.pid(), file, "", options)
         .with_context(|| format!("attach {} probes in {}", probes.len(), file.display()))
 }
 
-fn single(program: &ProgramMut<'_>, file: &Path, probe: &Probe, retprobe: bool) -> Result<Link> {
-    let options = UprobeOpts { cookie: probe.row as u64, retprobe, func_name: None, ..Default::default() };
+fn single(program: &ProgramMut<'_>, file: &Path, probe: &Probe, kind: LinkKind<'_>, retprobe: bool) -> Result<Link> {
+    let options = UprobeOpts { cookie: kind.cookie(probe), retprobe, func_name: None, ..Default::default() };
     program
-        .attach_uprobe_with_opts(ALL_PROCESSES, file, probe.file_offset as usize, options)
+        .attach_uprobe_with_opts(kind.pid(), file, probe.file_offset as usize, options)
         .with_context(|| format!("attach {} in {}", probe.symbol, file.display()))
 }

@@ -12,10 +12,11 @@ use crate::families::calls::types::call_count;
 use crate::wire::{Owner, TaskId};
 
 /// What one thread did in one function since the last reading.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CountDelta {
     pub task: TaskId,
     pub row: u16,
+    pub thread_started_ns: u64,
     pub count: u64,
     pub sum_ns: u64,
     pub min_ns: u64,
@@ -25,6 +26,14 @@ pub struct CountDelta {
     pub bytes: u64,
     pub errors: u64,
     pub histogram: Histogram,
+}
+
+/// How often one thread has called one function so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hits {
+    pub task: TaskId,
+    pub row: u16,
+    pub count: u64,
 }
 
 /// The counter slots, and what they held when last read.
@@ -66,11 +75,53 @@ impl CallCounts {
         self.free_slots.update(&[], &slot.to_ne_bytes(), MapFlags::ANY).context("free a counter slot")
     }
 
-    /// All changes since the last reading. `epoch` is the bucket of time that just ended.
-    pub fn read(&mut self, epoch: u64) -> Vec<CountDelta> {
+    /// Changes since the last reading of counters that are `wanted`, also those that have none. `epoch` is the bucket
+    /// of time that just ended.
+    pub fn read(&mut self, epoch: u64, wanted: impl Fn(TaskId, u16) -> bool) -> Vec<CountDelta> {
         self.find_new();
         let slots: Vec<u32> = self.last.keys().copied().collect();
+        let is_wanted = |slot: &u32| {
+            let (task, row) = self.who(*slot);
+            wanted(task, row)
+        };
+        let slots: Vec<u32> = slots.into_iter().filter(is_wanted).collect();
         slots.into_iter().filter_map(|slot| self.delta(slot, epoch)).collect()
+    }
+
+    /// The totals of all counters.
+    pub fn hits(&mut self) -> Vec<Hits> {
+        self.find_new();
+        let hits = |&slot: &u32| {
+            let (task, row) = self.who(slot);
+            // SAFETY: the slot is inside the mapping, and any bytes are a valid number.
+            let count = unsafe { (&raw const (*self.slot(slot)).count).read_volatile() };
+            Hits { task, row, count }
+        };
+        self.last.keys().map(hits).collect()
+    }
+
+    /// From now on calls of this process and function get a record when they take at least this long.
+    pub fn keep_from(&mut self, pid: u32, row: u16, min_ns: u64) {
+        for &slot in self.last.keys() {
+            let (task, of) = self.who(slot);
+            if task.pid == pid && of == row {
+                // SAFETY: the slot is inside the mapping, and the kernel side only reads this field of a used slot.
+                unsafe { (&raw mut (*self.slot(slot)).keep_min_ns).write_volatile(min_ns) };
+            }
+        }
+    }
+
+    fn who(&self, slot: u32) -> (TaskId, u16) {
+        let counter = self.slot(slot);
+        // SAFETY: the slot is inside the mapping, and any bytes are valid numbers.
+        let (pid, tid, api) = unsafe {
+            (
+                (&raw const (*counter).pid).read_volatile(),
+                (&raw const (*counter).tid).read_volatile(),
+                (&raw const (*counter).api).read_volatile(),
+            )
+        };
+        (TaskId { pid, tid }, api.wrapping_sub(1) as u16)
     }
 
     /// New records are at hand: threads whose end is among them may have slots that were not seen yet.
@@ -128,9 +179,6 @@ impl CallCounts {
     fn delta(&mut self, slot: u32, epoch: u64) -> Option<CountDelta> {
         let current = self.load(slot);
         let last = self.last.get_mut(&slot)?;
-        if current.count == last.count {
-            return None;
-        }
         let mut histogram = Histogram::default();
         for (index, (now, before)) in current.buckets.iter().zip(&last.buckets).enumerate() {
             histogram.add(index as u8, now.wrapping_sub(*before).into());
@@ -140,10 +188,13 @@ impl CallCounts {
             .into_iter()
             .map(|epoch| (epoch, current.extremes[epoch as usize & 1]))
             .filter(|(epoch, extremes)| extremes.epoch == *epoch)
-            .fold((u64::MAX, 0), |(min, max), (_, e)| (min.min(e.min_ns), max.max(e.max_ns)));
+            .map(|(_, extremes)| (extremes.min_ns, extremes.max_ns))
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            .unwrap_or_else(|| histogram.bounds_ns());
         let delta = CountDelta {
             task: TaskId { pid: current.pid, tid: current.tid },
-            row: (current.api - 1) as u16,
+            row: current.api.wrapping_sub(1) as u16,
+            thread_started_ns: current.thread_started_ns,
             count: current.count - last.count,
             sum_ns: current.sum_ns - last.sum_ns,
             min_ns: extremes.0,

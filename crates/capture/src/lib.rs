@@ -5,10 +5,13 @@
 
 pub mod apis;
 mod attach;
+mod calibration;
 mod counts;
 mod families;
 mod image;
 mod kernel;
+mod probes;
+mod recorder;
 mod ring;
 mod site;
 mod tracer;
@@ -16,10 +19,12 @@ mod wire;
 mod yardstick;
 
 pub use apis::LIBRARIES;
-pub use attach::{AttachPath, Attached};
-pub use counts::CountDelta;
+pub use attach::AttachPath;
+pub use calibration::Calibration;
+pub use counts::{CountDelta, Hits};
 pub use image::{Image, Probe};
 pub use kernel::{Capability, Problem, capabilities};
+pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
 pub use tracer::{Filter, Layers, Options, Tracer};
 pub use wire::{FileMapped, Life, Owner, RawCall, Record, TaskId, ThreadSeen, ThreadSnapshot, row, rows};
 pub use yardstick::Yardstick;

@@ -1,8 +1,8 @@
 //! The tracer as a whole: all families in the kernel, files attached, records drained.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,13 +11,16 @@ use gpuwhy_model::{Layer, LossReason, Losses};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::apis::When;
-use crate::attach::{AttachPath, Attached, leave_to_child};
-use crate::counts::{CallCounts, CountDelta};
+use crate::attach::{AttachPath, Attached, LinkKind};
+use crate::calibration::{Calibration, calibrate, count_run_time, run_time_ns};
+use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::{Calls, types};
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
 use crate::image::{Image, Probe};
-use crate::ring::{RingReader, Rings};
-use crate::wire::{FileMapped, Owner, Record, ThreadSnapshot, row};
+use crate::probes::{AttachReport, Probes, Sampling};
+use crate::recorder::Recorder;
+use crate::ring::{RingReader, Rings, monotonic_ns};
+use crate::wire::{FileMapped, Owner, RawCall, Record, ThreadSnapshot, row};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -83,16 +86,21 @@ impl Default for Options {
 
 /// `File` is the caller's name for an attached file.
 pub struct Tracer<File> {
-    attached: HashMap<File, Attached>,
+    probes: Probes<File>,
     learning: Vec<Attached>,
     families: Vec<Loaded>,
     reader: RingReader,
     counts: CallCounts,
+    recorder: Recorder,
     shared: SharedMaps,
     calls: Calls,
     layers: Layers,
     _rings: Rings,
     pub yardstick: Yardstick,
+    pub calibration: Calibration,
+    /// Records of others that came while the own process was calibrated.
+    early: Vec<Record>,
+    losses_before: Losses,
     /// What is missing because the kernel refused a family.
     pub warnings: Vec<String>,
 }
@@ -116,23 +124,56 @@ impl<File: Eq + Hash> Tracer<File> {
         rings.install(&shared.rings)?;
         let (counts, free_slots) = calls.counts_maps()?;
         let mut tracer = Self {
-            attached: HashMap::new(),
+            probes: Probes::default(),
             learning: Vec::new(),
             families: Vec::new(),
             reader: rings.reader()?,
             counts: CallCounts::new(&counts, free_slots)?,
+            recorder: Recorder::new(&calls.recorder_map()?)?,
             shared,
             calls,
             layers: options.layers,
             _rings: rings,
             yardstick,
+            calibration: Calibration::default(),
+            early: Vec::new(),
+            losses_before: Losses::default(),
             warnings: Vec::new(),
         };
         for &pid in &options.filter.pids {
             tracer.add_target(pid)?;
         }
         tracer.load_families(&settings)?;
+        tracer.calibrate().context("measure what tracing costs")?;
         Ok(tracer)
+    }
+
+    fn calibrate(&mut self) -> Result<()> {
+        let hooks: Vec<BorrowedFd<'_>> =
+            self.families.iter().flat_map(|family| &family.programs).map(AsFd::as_fd).collect();
+        let mut records = Vec::new();
+        let drain = || records.extend(self.reader.drain());
+        self.calibration = calibrate(&mut self.calls, &mut self.counts, &hooks, drain)?;
+        records.extend(self.reader.drain());
+        self.forget_own_process(records)?;
+        // A ring of the least size overflows all the same.
+        self.losses_before = self.kernel_losses()?;
+        Ok(())
+    }
+
+    /// What the calibration left behind is nobody's business.
+    fn forget_own_process(&mut self, mut records: Vec<Record>) -> Result<()> {
+        let own = std::process::id();
+        for record in &records {
+            if let Record::ThreadExit(snapshot) = record
+                && snapshot.owner.task.pid == own
+            {
+                self.counts.close(snapshot.owner, self.calls.epoch());
+            }
+        }
+        records.retain(|record| record.pid() != own);
+        self.early = records;
+        self.shared.known_processes.delete(&own.to_ne_bytes()).context("forget the own process")
     }
 
     fn load_families(&mut self, settings: &Settings) -> Result<()> {
@@ -170,22 +211,21 @@ impl<File: Eq + Hash> Tracer<File> {
     }
 
     /// Probes a file in every process that maps it, now and later. `None` when there is nothing to probe in it.
-    pub fn attach(&mut self, file: File, path: &Path, image: &Image) -> Option<&Attached> {
+    pub fn attach(&mut self, file: File, path: &Path, image: &Image) -> Result<Option<AttachReport>> {
         let layers = self.layers;
         let is_asked_for = |probe: &&Probe| !is_learning(probe) && layers.include(probe);
         let probes: Vec<Probe> = image.probes.iter().filter(is_asked_for).cloned().collect();
         if probes.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let attached = Attached::attach(&self.calls.programs(), path, &probes);
-        Some(self.attached.entry(file).insert_entry(attached).into_mut())
+        self.probes.add(file, path, probes, &self.calls).map(Some)
     }
 
     /// For threads that selected their device before the file was attached: probes the functions that tell it, until
     /// [`Tracer::stop_learning`].
     pub fn learn(&mut self, path: &Path, image: &Image) {
         let probes: Vec<Probe> = image.probes.iter().filter(|probe| is_learning(probe)).cloned().collect();
-        self.learning.push(Attached::attach(&self.calls.programs(), path, &probes));
+        self.learning.push(Attached::attach(&self.calls.programs(), path, &probes, LinkKind::FIRST));
     }
 
     pub fn stop_learning(&mut self) {
@@ -205,20 +245,98 @@ impl<File: Eq + Hash> Tracer<File> {
 
     pub fn drain(&mut self) -> Vec<Record> {
         self.counts.expect_new();
-        self.reader.drain()
+        let mut records = std::mem::take(&mut self.early);
+        records.extend(self.reader.drain());
+        records
+    }
+
+    /// How long the hooks have run in the kernel while [`Tracer::count_hooks`] was held, on all CPUs.
+    pub fn hooks_ns(&self) -> u64 {
+        let programs = self.families.iter().flat_map(|family| &family.programs);
+        run_time_ns(&programs.map(AsFd::as_fd).collect::<Vec<_>>())
+    }
+
+    /// Lets the kernel time BPF programs until the result is dropped.
+    pub fn count_hooks(&self) -> Result<OwnedFd> {
+        count_run_time()
     }
 
     /// Ends a bucket of time: what was counted in it, and where watched threads' time has gone so far.
     pub fn tick(&mut self) -> Result<(Vec<CountDelta>, Vec<ThreadSnapshot>)> {
         let ended = self.calls.next_epoch();
-        let counts = self.counts.read(ended);
+        let sampling = self.probes.sampling();
+        let mut counts = self.counts.read(ended, |task, row| !sampling.covers(task.pid, row));
+        counts.retain(|delta| delta.count > 0);
         Ok((counts, self.thread_clocks()?))
+    }
+
+    /// The totals of all counters, at the cost of a glance.
+    pub fn hits(&mut self) -> Vec<Hits> {
+        self.counts.hits()
+    }
+
+    /// Lets calls of this process and function get a record when they take at least this long; the last shorter ones
+    /// stay in the recorder.
+    pub fn keep_from(&mut self, pid: u32, row: u16, min_ns: u64) {
+        self.counts.keep_from(pid, row, min_ns);
+    }
+
+    /// The last calls of a process that got no record and ended after this moment, as far as they are remembered.
+    pub fn recorded(&self, pid: u32, after_ns: u64) -> Vec<RawCall> {
+        self.recorder.read(pid, after_ns)
+    }
+
+    pub fn sampling(&self) -> &Sampling {
+        self.probes.sampling()
+    }
+
+    pub fn is_stepped(&self, row: u16) -> bool {
+        self.probes.is_stepped(row)
+    }
+
+    /// Whether processes can be exempt from sampling: older kernels filter links by thread instead.
+    pub fn can_exempt(&self) -> bool {
+        self.yardstick.path == AttachPath::Session
+    }
+
+    /// Changes what is seen in bursts only; not while one is open. Returns the changes of counters up to the moment
+    /// from which on it is so, for those that are seen in another way from then on, and that moment.
+    pub fn sample(&mut self, wanted: Sampling) -> (u64, Vec<CountDelta>) {
+        let before = self.probes.sampling().clone();
+        let after = wanted.clone();
+        let moment = self.probes.sample(wanted, &mut self.calls, monotonic_ns);
+        let epoch = self.calls.epoch() - 1;
+        let changes = |pid, row| before.covers(pid, row) != after.covers(pid, row);
+        (moment, self.counts.read(epoch, |task, row| changes(task.pid, row)))
+    }
+
+    /// Begins to see the functions that are sampled, and to keep what is seen if `keep_all`. `None` while the links of
+    /// the last burst are being removed.
+    pub fn open_burst(&mut self, keep_all: bool) -> Option<u64> {
+        if !self.probes.attach_burst(&mut self.calls, keep_all) {
+            return None;
+        }
+        self.calls.open_burst(true);
+        Some(monotonic_ns())
+    }
+
+    /// The end of a burst: when it was, and what every thread did in sampled functions since the last one.
+    pub fn close_burst(&mut self) -> (u64, Vec<CountDelta>) {
+        self.calls.open_burst(false);
+        let moment = monotonic_ns();
+        self.probes.remove_burst(&mut self.calls);
+        let sampling = self.probes.sampling();
+        let epoch = self.calls.epoch() - 1;
+        (moment, self.counts.read(epoch, |task, row| sampling.covers(task.pid, row)))
     }
 
     /// The last counts of a thread that ended or runs another program now.
     pub fn close(&mut self, owner: Owner) -> Vec<CountDelta> {
         let epoch = self.calls.epoch();
-        self.counts.close(owner, epoch)
+        let mut counts = self.counts.close(owner, epoch);
+        let sampling = self.probes.sampling();
+        counts.retain(|delta| delta.count > 0 || sampling.covers(delta.task.pid, delta.row));
+        counts
     }
 
     /// Threads that hold counters, when counters are running out: news of some thread's end may have been lost.
@@ -235,8 +353,16 @@ impl<File: Eq + Hash> Tracer<File> {
         Ok(bytes.chunks_exact(ThreadSnapshot::WIRE_SIZE).filter_map(ThreadSnapshot::decode).collect())
     }
 
-    /// What the kernel side could not keep, since the start.
+    /// What could not be kept, since the start.
     pub fn losses(&self) -> Result<Losses> {
+        let mut losses = self.kernel_losses()?;
+        for (reason, before) in self.losses_before.iter() {
+            losses.set(reason, losses.get(reason) - before);
+        }
+        Ok(losses)
+    }
+
+    fn kernel_losses(&self) -> Result<Losses> {
         let mut losses = Losses::default();
         for &reason in &LossReason::ALL[..types::loss_reason::LOSS_REASONS.0 as usize] {
             let key = (reason as u32).to_ne_bytes();
@@ -251,13 +377,8 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// Takes all probes out. What was written before is still there to be drained.
     pub fn detach(&mut self) -> Result<()> {
-        let attached = self.attached.drain().map(|(_, attached)| attached).chain(self.learning.drain(..));
-        if self.yardstick.path != AttachPath::Single {
-            attached.for_each(drop);
-            return Ok(());
-        }
-        self.calls.pause();
-        leave_to_child(attached.collect()).context("leave the removal of probes to a child")
+        let learning = std::mem::take(&mut self.learning);
+        self.probes.detach(self.yardstick.path, &mut self.calls, learning)
     }
 
     /// What is left once everything is detached.

@@ -31,7 +31,7 @@ pub enum Record {
     File(FileMapped),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawCall {
     pub task: TaskId,
     pub row: u16,
@@ -75,6 +75,10 @@ pub struct ThreadSnapshot {
     pub in_calls_ns: u64,
     pub in_calls_runqueue_ns: u64,
     pub in_calls_blocked_ns: u64,
+    /// Probes that were hit while nobody wanted to know.
+    pub skipped_hits: u64,
+    /// How often it left the CPU.
+    pub switches: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +119,17 @@ impl Record {
             Self::ThreadExit(snapshot) => snapshot.at_ns,
             Self::Life(life) => life.at_ns,
             Self::File(file) => file.at_ns,
+        }
+    }
+
+    /// The process it is about.
+    pub fn pid(&self) -> u32 {
+        match self {
+            Self::Call(call) => call.task.pid,
+            Self::Thread(thread) => thread.task.pid,
+            Self::ThreadExit(snapshot) => snapshot.owner.task.pid,
+            Self::Life(life) => life.pid,
+            Self::File(file) => file.pid,
         }
     }
 
@@ -220,6 +235,8 @@ fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
         in_calls_ns: raw.clocks.in_calls_ns,
         in_calls_runqueue_ns: raw.clocks.in_calls_runqueue_ns,
         in_calls_blocked_ns: raw.clocks.in_calls_blocked_ns,
+        skipped_hits: raw.clocks.skipped_hits,
+        switches: raw.clocks.switches,
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::attach::{AttachPath, Programs, links};
+use crate::attach::{AttachPath, LinkKind, Programs, links};
 use crate::image::{Probe, file_offset_of};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -105,5 +105,5 @@ fn attach(path: AttachPath, file: &Path, probe: &Probe) -> Result<Vec<Link>> {
         AttachPath::Multi => Programs::Multi { enter: &progs.empty_multi, leave: &progs.empty_multi },
         AttachPath::Single => Programs::Single { enter: &progs.empty_one, leave: &progs.empty_return },
     };
-    links(&programs, file, std::slice::from_ref(probe))
+    links(&programs, file, std::slice::from_ref(probe), LinkKind::FIRST)
 }

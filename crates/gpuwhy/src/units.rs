@@ -37,6 +37,16 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if size < u64::MAX as f64 { Ok(size as u64) } else { Err(format!("{text:?} is too large")) }
 }
 
+/// `1%` or `0.5 %` as a share; `0` needs no sign.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    match split(text)? {
+        (0.0, "" | "%") => Ok(0.0),
+        (percent, "%") if percent <= 100.0 => Ok(percent / 100.0),
+        (_, "%") => Err(format!("{text:?} is more than everything")),
+        _ => Err(format!("{text:?} is no share; use a percentage such as 1%")),
+    }
+}
+
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -76,6 +86,11 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// `0.84 %`
+pub fn share(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
@@ -102,6 +117,16 @@ mod tests {
         assert_eq!(parse_size("4096").unwrap(), 4096);
         assert!(parse_size("many").is_err());
         assert!(parse_size("99999999999999TB").is_err());
+    }
+
+    #[test]
+    fn shares_are_read_as_percentages() {
+        assert_eq!(parse_share("1%").unwrap(), 0.01);
+        assert_eq!(parse_share("0.5 %").unwrap(), 0.005);
+        assert_eq!(parse_share("0").unwrap(), 0.0);
+        for bad in ["", "%", "1", "0.01", "-1%", "101%", "1 percent", "nan%", "inf%"] {
+            assert!(parse_share(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

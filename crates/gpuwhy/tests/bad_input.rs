@@ -105,7 +105,8 @@ fn root_a_full_disk_ends_the_trace_and_keeps_what_is_there() {
     let mut running = workload.start().unwrap();
     running.wait_ready().unwrap();
     let pid = running.pid().to_string();
-    let mut tracing = Tracing::start(gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", &pid]), file.clone());
+    let mut tracing =
+        Tracing::start(gpuwhy(&["trace", "--budget", "0", "--out", file.to_str().unwrap(), "-p", &pid]), file.clone());
     tracing.wait_ready();
     running.go().unwrap();
     let status = tracing.wait_exit();
@@ -132,7 +133,8 @@ fn root_a_full_disk_does_not_end_the_users_command() {
     let file = disk.path().join("trace.db");
     let script = "\"$0\" --calls 500000 --threads 2 >&2; echo went on >&2";
     let workload = place.testbed.workload();
-    let arguments = ["trace", "--out", file.to_str().unwrap(), "--", "sh", "-c", script, workload.to_str().unwrap()];
+    let file = file.to_str().unwrap();
+    let arguments = ["trace", "--budget", "0", "--out", file, "--", "sh", "-c", script, workload.to_str().unwrap()];
     let mut command = gpuwhy(&arguments);
     command.env("LD_LIBRARY_PATH", place.testbed.dir());
     let (code, _, stderr) = output(command);

@@ -83,6 +83,10 @@ pub struct CallStats {
     pub histogram: Histogram,
     /// Share of the time the function was probed; counts are exact at 1.
     pub fraction: f64,
+    /// Calls made, estimated; equal to `count` when every call was seen.
+    pub estimate: u64,
+    /// Of the estimate; 0 when it is exact.
+    pub variance: f64,
 }
 
 /// Where a thread's wall time went within one bucket of time, inside traced calls and outside of them.
@@ -98,6 +102,8 @@ pub struct ThreadTimes {
     pub in_calls_ns: u64,
     pub in_calls_runqueue_ns: u64,
     pub in_calls_blocked_ns: u64,
+    /// What tracing took from the thread, estimated.
+    pub tracer_ns: u64,
 }
 
 impl ThreadTimes {

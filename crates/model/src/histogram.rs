@@ -68,6 +68,20 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
     }
 
+    /// The same with half the calls, rounded down.
+    pub fn halved(&self) -> Self {
+        let halves = self.buckets.iter().map(|&(index, count)| (index, count / 2));
+        Self { buckets: halves.filter(|&(_, count)| count > 0).collect() }
+    }
+
+    /// The least and the greatest duration it can stand for; zeros when it is empty.
+    pub fn bounds_ns(&self) -> (u64, u64) {
+        match (self.buckets.first(), self.buckets.last()) {
+            (Some(&(first, _)), Some(&(last, _))) => (Self::lower_bound_ns(first), Self::upper_bound_ns(last) - 1),
+            _ => (0, 0),
+        }
+    }
+
     /// The duration below which a share `quantile` (0 to 1) of the calls lie: the middle of the bucket that holds it.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let rank = (quantile.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;

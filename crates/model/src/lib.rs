@@ -1,9 +1,11 @@
-//! The words every other crate uses: what a call is, who made it, how its time was split, and what was lost.
+//! The words every other crate uses: what a call is, who made it, how its time was split, what was lost, and what
+//! tracing cost.
 //!
 //! Nothing here does I/O or reads a clock. Times are Unix epoch nanoseconds, durations are nanoseconds.
 
 mod api;
 mod call;
+mod cost;
 mod histogram;
 mod loss;
 mod process;
@@ -12,6 +14,7 @@ mod wait;
 
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, ThreadId, ThreadTimes, Wait};
+pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};
 pub use process::{LifeKind, Process, ProcessLife};

@@ -1,6 +1,6 @@
 //! One run of the tracer: what is known when it starts, and how it ended.
 
-use crate::Losses;
+use crate::{Calibration, Losses};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
@@ -18,6 +18,11 @@ pub struct Session {
     pub attach_path: String,
     /// Measured cost of a probe on this machine.
     pub probe_cost_ns: Option<u64>,
+    /// Measured costs on this machine.
+    pub calibrations: Vec<Calibration>,
+    /// Share of the workload's time that tracing may take: 0.01 is 1 %. `None` is no budget.
+    pub budget: Option<f64>,
+    pub is_virtual_machine: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -19,6 +19,8 @@ pub enum StoreError {
     NotATrace { path: PathBuf },
     #[error("{} has schema version {found}; this gpuwhy knows versions up to {supported}", .path.display())]
     Newer { path: PathBuf, found: u32, supported: u32 },
+    #[error("{} has schema version {found} and could not be brought to version {SCHEMA_VERSION}: {message}", .path.display())]
+    NotMigrated { path: PathBuf, found: u32, message: String },
     #[error("no permission for {}", .path.display())]
     Permission { path: PathBuf },
     #[error("{} or its directory is read-only", .path.display())]
@@ -50,6 +52,7 @@ impl StoreError {
             Self::NotFound { .. } => "name a file that `gpuwhy trace --out FILE` wrote",
             Self::NotATrace { .. } => "the file was left as it is; name another one",
             Self::Newer { .. } => "the file was left as it is; read it with the gpuwhy that wrote it, or a newer one",
+            Self::NotMigrated { .. } => "the file was left as it is and can be read; write to another file with --out",
             Self::Permission { .. } => "choose a place you may write to with --out, or run as the file's owner",
             Self::ReadOnly { .. } => {
                 "choose a writable place, or copy the file together with its -wal file to a writable directory"
@@ -66,6 +69,16 @@ impl StoreError {
 
     pub(crate) fn newer(path: &Path, found: u32) -> Self {
         Self::Newer { path: path.into(), found, supported: SCHEMA_VERSION }
+    }
+
+    pub(crate) fn not_migrated(path: &Path, found: u32, source: rusqlite::Error) -> Self {
+        let not_migrated = |path, message| Self::NotMigrated { path, found, message };
+        match Self::from_sqlite(path, source) {
+            Self::Sqlite { path, source } => not_migrated(path, sqlite_message(&source)),
+            Self::Busy { path } => not_migrated(path, "another program has it open".into()),
+            Self::DiskFull { path } => not_migrated(path, "the disk or the size cap has no room for it".into()),
+            other => other,
+        }
     }
 
     pub(crate) fn from_io(path: &Path, source: io::Error) -> Self {
@@ -132,11 +145,7 @@ impl QueryError {
     }
 
     pub(crate) fn from_sqlite(source: rusqlite::Error) -> Self {
-        let message = match &source {
-            rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
-            rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
-            other => other.to_string(),
-        };
+        let message = sqlite_message(&source);
         match source.sqlite_error_code() {
             Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => {
                 Self::NotReadOnly { what: message }
@@ -151,5 +160,14 @@ impl QueryError {
             }
             _ => Self::Syntax { message },
         }
+    }
+}
+
+/// SQLite's own words, without the statement.
+fn sqlite_message(source: &rusqlite::Error) -> String {
+    match source {
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        other => other.to_string(),
     }
 }

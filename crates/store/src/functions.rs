@@ -1,4 +1,9 @@
-//! SQL functions for the histograms in `call_stats`.
+//! SQL functions for the histograms and estimates in `call_stats`.
+//!
+//! A percentile of one row is `percentile_ns(histogram, 0.99)`. For many rows, their histograms are merged first:
+//! `percentile_ns(merge_histograms(histogram, fraction), 0.99)`.
+
+use std::collections::BTreeMap;
 
 use gpuwhy_model::Histogram;
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
@@ -7,11 +12,24 @@ use rusqlite::{Connection, Error, Result};
 
 use crate::histogram;
 
-/// `percentile_ns(histogram, 0.99)` and the aggregate `merge_histograms(histogram)`.
+/// `percentile_ns(histogram, share)`, the aggregate `merge_histograms(histogram [, fraction])`, and `sqrt(number)`,
+/// which SQLite has only in some builds.
 pub(crate) fn add_to(connection: &Connection) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("sqrt", 1, flags, sqrt)?;
     connection.create_scalar_function("percentile_ns", 2, flags, percentile_ns)?;
-    connection.create_aggregate_function("merge_histograms", 1, flags, MergeHistograms)
+    connection.create_aggregate_function("merge_histograms", 1, flags, MergeHistograms)?;
+    connection.create_aggregate_function("merge_histograms", 2, flags, MergeHistograms)
+}
+
+/// Like SQLite's own: nothing for what is no number or has no root.
+fn sqrt(context: &Context<'_>) -> Result<Option<f64>> {
+    let root = match context.get_raw(0) {
+        ValueRef::Integer(number) => (number as f64).sqrt(),
+        ValueRef::Real(number) => number.sqrt(),
+        _ => return Ok(None),
+    };
+    Ok((!root.is_nan()).then_some(root))
 }
 
 fn percentile_ns(context: &Context<'_>) -> Result<Option<i64>> {
@@ -25,20 +43,62 @@ fn percentile_ns(context: &Context<'_>) -> Result<Option<i64>> {
 
 struct MergeHistograms;
 
-impl Aggregate<Histogram, Option<String>> for MergeHistograms {
-    fn init(&self, _: &mut Context<'_>) -> Result<Histogram> {
-        Ok(Histogram::default())
+impl Aggregate<WeightedHistogram, Option<String>> for MergeHistograms {
+    fn init(&self, _: &mut Context<'_>) -> Result<WeightedHistogram> {
+        Ok(WeightedHistogram::default())
     }
 
-    fn step(&self, context: &mut Context<'_>, merged: &mut Histogram) -> Result<()> {
+    fn step(&self, context: &mut Context<'_>, merged: &mut WeightedHistogram) -> Result<()> {
         if let Some(histogram) = argument(context)? {
-            merged.merge(&histogram);
+            merged.add(&histogram, fraction(context)?);
         }
         Ok(())
     }
 
-    fn finalize(&self, _: &mut Context<'_>, merged: Option<Histogram>) -> Result<Option<String>> {
-        Ok(merged.as_ref().map(histogram::to_json))
+    fn finalize(&self, _: &mut Context<'_>, merged: Option<WeightedHistogram>) -> Result<Option<String>> {
+        Ok(merged.map(|merged| histogram::to_json(&merged.rounded())))
+    }
+}
+
+/// Parts of a call by bucket. Whole parts add up to the same sum in any order, and fine ones keep the rounding of
+/// thousands of rows from adding up.
+#[derive(Default)]
+struct WeightedHistogram(BTreeMap<u8, u128>);
+
+impl WeightedHistogram {
+    const PARTS: u128 = 1 << 20;
+
+    /// Adds calls of which a share `fraction` was seen.
+    fn add(&mut self, histogram: &Histogram, fraction: f64) {
+        for &(index, count) in histogram.buckets() {
+            let parts = match fraction {
+                1.0 => u128::from(count) * Self::PARTS,
+                _ => (count as f64 / fraction * Self::PARTS as f64).round() as u128,
+            };
+            let sum = self.0.entry(index).or_default();
+            *sum = sum.saturating_add(parts);
+        }
+    }
+
+    fn rounded(&self) -> Histogram {
+        let mut histogram = Histogram::default();
+        for (&index, &parts) in &self.0 {
+            let calls = parts.saturating_add(Self::PARTS / 2) / Self::PARTS;
+            histogram.add(index, u64::try_from(calls).unwrap_or(u64::MAX));
+        }
+        histogram
+    }
+}
+
+/// The second argument, where there is one. A row that does not know its fraction counts for what was seen.
+fn fraction(context: &Context<'_>) -> Result<f64> {
+    if context.len() < 2 {
+        return Ok(1.0);
+    }
+    match context.get::<Option<f64>>(1)? {
+        None | Some(0.0) => Ok(1.0),
+        Some(fraction) if (0.0..=1.0).contains(&fraction) => Ok(fraction),
+        Some(_) => Err(wrong("merge_histograms wants a fraction between 0 and 1".into())),
     }
 }
 

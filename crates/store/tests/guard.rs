@@ -174,6 +174,10 @@ fn harmless_questions_about_the_file_are_answered() {
     assert!(!ask("SELECT description FROM schema_columns").unwrap().rows.is_empty());
     assert!(!ask("EXPLAIN QUERY PLAN SELECT * FROM cuda_events").unwrap().rows.is_empty());
     assert_eq!(ask("VALUES (1)").unwrap().rows, [[Value::Integer(1)]]);
+    assert_eq!(
+        ask("SELECT sqrt(16), sqrt(-1), sqrt(NULL)").unwrap().rows,
+        [[Value::Real(4.0), Value::Null, Value::Null]]
+    );
 }
 
 #[test]
@@ -227,6 +231,7 @@ fn sql_words() -> impl Strategy<Value = String> {
         "9e999",
         "percentile_ns",
         "merge_histograms",
+        "sqrt",
         "json_each",
         "histogram",
         "BEGIN",

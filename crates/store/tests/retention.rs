@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use gpuwhy_model::{Call, CallStats, Histogram, LossReason, SessionEnd};
+use gpuwhy_model::{AgentUsage, Call, CallStats, Histogram, LossReason, Rung, RungChange, SessionEnd};
 use gpuwhy_store::{Limits, Options, StoreError, Trace, Writer};
 use support::*;
 
@@ -87,6 +87,8 @@ fn second_of_stats(cast: &Cast, second: u64) -> Vec<CallStats> {
         errors: 0,
         histogram: histogram.clone(),
         fraction: 1.0,
+        estimate: 1,
+        variance: 0.0,
     };
     [cast.launch, cast.alloc].map(stats).to_vec()
 }
@@ -107,6 +109,68 @@ fn sums_outlive_calls_but_not_the_cap() {
     let seconds = number(&path, "SELECT COUNT(DISTINCT bucket_ns) FROM call_stats");
     assert!((50..1000).contains(&seconds), "{seconds}");
     assert!(number(&path, "SELECT COUNT(*) FROM cuda_events") > 5_000);
+}
+
+#[test]
+fn what_tracing_cost_is_forgotten_oldest_first_under_the_cap() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path);
+    let cast = Cast::new(&mut writer);
+    let seconds = 3000;
+    for second in 0..seconds {
+        let at_ns = START_NS + second * 1_000_000_000;
+        let usage = AgentUsage { bucket_ns: at_ns, wall_ns: 1_000_000_000, cpu_ns: 5, hooks_ns: 6 };
+        writer.agent_usage(&usage).unwrap();
+        let change = RungChange {
+            at_ns,
+            process: cast.process,
+            op: cast.launch,
+            rung: Rung::Bursts,
+            fraction: 0.1,
+            reason: "3 % of the thread's time is over the budget of 1 %. ".repeat(20),
+        };
+        writer.rung_change(&change).unwrap();
+        writer.commit(at_ns).unwrap();
+        assert!(disk_bytes(&path) <= CAP, "{} bytes after second {second}", disk_bytes(&path));
+    }
+    writer.finish(&end()).unwrap();
+    for (table, time) in [("rungs", "at_ns"), ("agent_usage", "bucket_ns")] {
+        let kept = number(&path, &format!("SELECT COUNT(*) FROM {table}"));
+        assert!((100..seconds as i64).contains(&kept), "{kept} rows in {table}");
+        let newest = number(&path, &format!("SELECT MAX({time}) FROM {table}"));
+        assert_eq!(newest, START_NS as i64 + (seconds as i64 - 1) * 1_000_000_000, "{table}");
+    }
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn how_an_earlier_session_was_watched_goes_with_its_names() {
+    let (_directory, path) = temporary();
+    let session = gpuwhy_model::Session { calibrations: vec![calibration("counted call", 210.5)], ..session() };
+    let mut first = Writer::open(&path, &session, &Options { max_size: Some(CAP) }).unwrap();
+    let cast = Cast::new(&mut first);
+    let change = RungChange {
+        // Later than anything the second session writes, so that its age does not expire it.
+        at_ns: START_NS + 10_000_000_000_000,
+        process: cast.process,
+        op: cast.launch,
+        rung: Rung::SlowOnly,
+        fraction: 1.0,
+        reason: "over budget".into(),
+    };
+    first.rung_change(&change).unwrap();
+    first.finish(&end()).unwrap();
+    let mut second = capped(&path);
+    let cast = Cast::new(&mut second);
+    for second_at in 10..1000 {
+        second.stats(&second_of_stats(&cast, second_at)).unwrap();
+        second.commit(START_NS + second_at * 1_000_000_000).unwrap();
+    }
+    second.finish(&end()).unwrap();
+    for table in ["processes", "rung_changes", "calibrations"] {
+        assert_eq!(number(&path, &format!("SELECT COUNT(*) FROM {table} WHERE session_id = 1")), 0, "{table}");
+    }
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM processes WHERE session_id = 2"), 1);
 }
 
 #[test]

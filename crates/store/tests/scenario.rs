@@ -4,8 +4,8 @@
 mod support;
 
 use gpuwhy_model::{
-    Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Process, ProcessLife,
-    Session, SessionEnd, ThreadTimes, Wait, WaitReason,
+    AgentUsage, Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Process,
+    ProcessLife, Rung, RungChange, Session, SessionEnd, ThreadTimes, Wait, WaitReason,
 };
 use gpuwhy_store::{Filter, Limits, Options, Trace, Truncation, Value, Writer};
 use support::*;
@@ -138,7 +138,15 @@ fn stats(cast: &Cast, durations: &[u64]) -> CallStats {
         errors: 4,
         histogram,
         fraction: 1.0,
+        estimate: durations.len() as u64,
+        variance: 0.0,
     }
+}
+
+/// A part of a bucket in which one of `every` calls was seen.
+fn sampled(cast: &Cast, durations: &[u64], every: u64, variance: f64) -> CallStats {
+    let all = stats(cast, durations);
+    CallStats { fraction: 1.0 / every as f64, estimate: all.count * every, variance, ..all }
 }
 
 #[test]
@@ -160,13 +168,150 @@ fn parts_of_a_bucket_add_up_and_none_is_overwritten() {
 }
 
 #[test]
-fn a_fraction_that_is_no_number_costs_nothing_else() {
+fn estimates_of_a_bucket_add_up_and_its_fraction_is_what_was_seen_of_them() {
     let (_directory, path) = temporary();
     let mut writer = writer(&path);
     let cast = Cast::new(&mut writer);
-    writer.stats(&[CallStats { fraction: f64::NAN, ..stats(&cast, &[1024]) }]).unwrap();
+    writer.stats(&[stats(&cast, &[1024; 8])]).unwrap();
+    writer.commit(START_NS).unwrap();
+    let sql = "SELECT count, estimate, variance, fraction FROM call_stats";
+    assert_eq!(lines(&path, sql), ["8 8 0.0 1.0"]);
+    writer.stats(&[sampled(&cast, &[1024; 2], 4, 6.5)]).unwrap();
+    writer.commit(START_NS).unwrap();
+    assert_eq!(lines(&path, sql), ["10 16 6.5 0.625"]);
+    writer.stats(&[sampled(&cast, &[1024; 2], 8, 2.5)]).unwrap();
     writer.finish(&end()).unwrap();
-    assert_eq!(lines(&path, "SELECT count, fraction FROM call_stats"), ["1 0.0"]);
+    assert_eq!(lines(&path, sql), ["12 32 9.0 0.375"]);
+    let interval = "SELECT sum(estimate), 1.96 * sqrt(sum(variance)) FROM call_stats";
+    assert_eq!(lines(&path, interval), ["32 5.88"]);
+}
+
+#[test]
+fn a_window_in_which_nothing_was_called_keeps_its_fraction() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    let nothing = CallStats {
+        count: 0,
+        estimate: 0,
+        variance: 3.0,
+        fraction: 0.1,
+        histogram: Histogram::default(),
+        ..stats(&cast, &[0])
+    };
+    writer.stats(&[nothing.clone(), nothing]).unwrap();
+    writer.finish(&end()).unwrap();
+    let sql = "SELECT count, estimate, variance, fraction, histogram FROM call_stats";
+    assert_eq!(lines(&path, sql), ["0 0 6.0 0.1 []"]);
+}
+
+#[test]
+fn a_share_or_variance_that_is_no_number_costs_nothing_else() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.stats(&[CallStats { fraction: f64::NAN, variance: f64::NAN, ..stats(&cast, &[1024]) }]).unwrap();
+    let other = CallStats { thread: cast.other_thread, fraction: 1.5, variance: -1.0, ..stats(&cast, &[1024]) };
+    writer.stats(&[other]).unwrap();
+    writer.rung_change(&RungChange { fraction: f64::NAN, ..bursts(&cast) }).unwrap();
+    writer.finish(&end()).unwrap();
+    let sql = "SELECT count, fraction, variance FROM call_stats ORDER BY tid";
+    assert_eq!(lines(&path, sql), ["1 0.0 0.0", "1 1.0 0.0"]);
+    assert_eq!(lines(&path, "SELECT rung, fraction FROM rungs"), ["bursts 0.0"]);
+}
+
+fn bursts(cast: &Cast) -> RungChange {
+    RungChange {
+        at_ns: START_NS + 3,
+        process: cast.process,
+        op: cast.launch,
+        rung: Rung::Bursts,
+        fraction: 0.05,
+        reason: "2.1 % of thread 100 is over the budget of 1 %".into(),
+    }
+}
+
+#[test]
+fn changes_of_rung_say_who_what_when_and_why() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.rung_change(&bursts(&cast)).unwrap();
+    let back = RungChange { at_ns: START_NS + 9, rung: Rung::Everything, fraction: 1.0, ..bursts(&cast) };
+    writer.rung_change(&RungChange { reason: "there is room again".into(), ..back }).unwrap();
+    writer.finish(&end()).unwrap();
+    let sql = "SELECT at_ns - 1790000000000000000, pid, comm, op, layer, rung, fraction, reason, session_id FROM rungs
+        ORDER BY at_ns";
+    let expected = [
+        "3 100 python cuLaunchKernel driver bursts 0.05 2.1 % of thread 100 is over the budget of 1 % 1",
+        "9 100 python cuLaunchKernel driver everything 1.0 there is room again 1",
+    ];
+    assert_eq!(lines(&path, sql), expected);
+}
+
+#[test]
+fn what_the_tracer_took_adds_up_per_second_and_session() {
+    let (_directory, path) = temporary();
+    let usage = AgentUsage { bucket_ns: START_NS, wall_ns: 400, cpu_ns: 30, hooks_ns: 2 };
+    let later = AgentUsage { bucket_ns: START_NS + 1_000_000_000, ..usage.clone() };
+    let mut first = writer(&path);
+    [&usage, &usage, &later].iter().for_each(|usage| first.agent_usage(usage).unwrap());
+    first.finish(&end()).unwrap();
+    let mut second = writer(&path);
+    second.agent_usage(&usage).unwrap();
+    second.finish(&end()).unwrap();
+    let sql = "SELECT session_id, bucket_ns - 1790000000000000000, wall_ns, cpu_ns, hooks_ns FROM agent_usage
+        ORDER BY session_id, bucket_ns";
+    assert_eq!(lines(&path, sql), ["1 0 800 60 4", "1 1000000000 400 30 2", "2 0 400 30 2"]);
+}
+
+#[test]
+fn percentiles_weigh_sampled_rows_as_what_they_stand_for() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    // A hundred short calls, all seen, and ten long ones of two hundred.
+    let other = CallStats { thread: cast.other_thread, ..sampled(&cast, &[65536; 10], 20, 0.0) };
+    writer.stats(&[stats(&cast, &[1024; 100]), other]).unwrap();
+    writer.finish(&end()).unwrap();
+    let merged = |arguments: &str| {
+        let sql = format!(
+            "SELECT merge_histograms({arguments}), percentile_ns(merge_histograms({arguments}), 0.5) FROM call_stats"
+        );
+        lines(&path, &sql)
+    };
+    assert_eq!(merged("histogram"), ["[[1024,100],[65536,10]] 1088"]);
+    assert_eq!(merged("histogram, fraction"), ["[[1024,100],[65536,200]] 69632"]);
+    assert_eq!(merged("histogram, NULL"), merged("histogram"));
+    assert_eq!(merged("histogram, 0"), merged("histogram"));
+    let trace = Trace::open(&path).unwrap();
+    for fraction in ["-0.1", "1.1", "9e999", "'all'"] {
+        let sql = format!("SELECT merge_histograms(histogram, {fraction}) FROM call_stats");
+        assert!(trace.query(&sql, &Limits::default()).is_err(), "{fraction}");
+    }
+}
+
+#[test]
+fn rounding_does_not_add_up_over_many_rows_nor_depend_on_their_order() {
+    let (_directory, path) = temporary();
+    writer(&path).finish(&end()).unwrap();
+    let sql = |order: &str| {
+        format!(
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3000)
+             SELECT merge_histograms('[[1024,1]]', 1.0 / (1 + x % 7)) FROM (SELECT x FROM n ORDER BY x {order})"
+        )
+    };
+    // Of each seven rows one stands for one call, one for two... and 3000 = 7 * 428 + 4.
+    let calls = 428 * 28 + (2 + 3 + 4 + 5);
+    for order in ["ASC", "DESC"] {
+        assert_eq!(lines(&path, &sql(order)), [format!("[[1024,{calls}]]")]);
+    }
+    let thirds = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3000)
+        SELECT merge_histograms('[[1024,1]]', 0.75) FROM n";
+    assert_eq!(lines(&path, thirds), ["[[1024,4000]]"]);
+    let most = u64::MAX;
+    let huge = format!("SELECT merge_histograms('[[1024,{most}]]'), merge_histograms('[[1024,5]]', 1e-300)");
+    assert_eq!(lines(&path, &huge), [format!("[[1024,{most}]] [[1024,{most}]]")]);
 }
 
 #[test]
@@ -200,12 +345,13 @@ fn thread_times_show_what_is_left_as_running() {
         in_calls_ns: 50,
         in_calls_runqueue_ns: 5,
         in_calls_blocked_ns: 6,
+        tracer_ns: 7,
     };
     writer.thread_times(&[times.clone(), times]).unwrap();
     writer.finish(&end()).unwrap();
     let sql = "SELECT pid, tid, comm, wall_ns, running_ns, runqueue_ns, blocked_ns, futex_ns, other_ns, in_calls_ns,
-        in_calls_runqueue_ns, in_calls_blocked_ns FROM thread_times";
-    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12"]);
+        in_calls_runqueue_ns, in_calls_blocked_ns, tracer_ns FROM thread_times";
+    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12 14"]);
 }
 
 #[test]
@@ -223,6 +369,9 @@ fn a_session_keeps_what_is_known_about_it() {
         command: "gpuwhy trace".into(),
         attach_path: "multi".into(),
         probe_cost_ns: Some(900),
+        calibrations: vec![calibration("counted call", 210.5), calibration("kept call", 900.0)],
+        budget: Some(0.01),
+        is_virtual_machine: true,
     };
     let mut writer = Writer::open(&path, &session, &Options::default()).unwrap();
     let cast = Cast::new(&mut writer);
@@ -247,9 +396,13 @@ fn a_session_keeps_what_is_known_about_it() {
     writer.finish(&end).unwrap();
 
     let sql = "SELECT version, host, boot_id, kernel, cpus, gpus, driver, command, attach_path, probe_cost_ns,
-        last_commit_ns - started_ns, stored, ended_ns - started_ns, seen, agent_cpu_ns, end_reason FROM sessions";
-    let expected = r#"0.1.0 node7 b 6.18 8 ["H200","H200 \"two\""] null gpuwhy trace multi 900 9 2 9 6 8 interrupted"#;
+        last_commit_ns - started_ns, stored, ended_ns - started_ns, seen, agent_cpu_ns, end_reason, budget,
+        is_virtual_machine FROM sessions";
+    let expected =
+        r#"0.1.0 node7 b 6.18 8 ["H200","H200 \"two\""] null gpuwhy trace multi 900 9 2 9 6 8 interrupted 0.01 1"#;
     assert_eq!(lines(&path, sql), [expected]);
+    let sql = "SELECT session_id, what, ns FROM calibrations";
+    assert_eq!(lines(&path, sql), ["1 counted call 210.5", "1 kept call 900.0"]);
     assert_eq!(lines(&path, "SELECT reason, count FROM losses"), ["ring_full 4"]);
     assert_eq!(lines(&path, "SELECT text FROM warnings"), ["half of the probes\nfailed"]);
     assert_eq!(lines(&path, "SELECT monotonic_ns, unix_offset_ns FROM clock_anchors"), ["5 -6"]);

@@ -2,15 +2,21 @@
 
 mod agent;
 mod attach;
+mod bpftrace;
+mod gpuwhy;
 mod machine;
+mod overhead;
 mod per_call;
+mod statistics;
 mod store;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use gpuwhy_testbed::Testbed;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::docs;
+
+pub use self::overhead::BUSY_RATE;
 
 /// Every part of the benchmark, in the order in which it runs.
 const PARTS: &[Part] = &[
@@ -19,6 +25,9 @@ const PARTS: &[Part] = &[
     Part { name: "store", run: store::run },
     Part { name: "agent", run: agent::run },
 ];
+
+/// A part that takes so long that it runs only when it is asked for, and keeps results of its own.
+const OVERHEAD: Part = Part { name: "overhead", run: overhead::run };
 
 struct Part {
     name: &'static str,
@@ -30,30 +39,41 @@ pub struct Place {
     pub testbed: Testbed,
     pub dir: tempfile::TempDir,
     pub quick: bool,
+    /// How many pairs the overhead part measures, if not its own number.
+    pub pairs: Option<usize>,
 }
 
-pub fn run(quick: bool, only: Option<&str>) -> Result<()> {
+pub fn run(quick: bool, pairs: Option<usize>, only: Option<&str>) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick };
+    let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick, pairs };
+    match only {
+        None => keep(quick, "bench.json", &measure(&place, PARTS)?),
+        Some(only) if only == OVERHEAD.name => keep(quick, "overhead.json", &measure(&place, &[OVERHEAD])?),
+        Some(only) => match PARTS.iter().position(|part| part.name == only) {
+            Some(index) => measure(&place, &PARTS[index..=index]).map(drop),
+            None => bail!("there is no part {only:?}"),
+        },
+    }
+}
+
+fn measure(place: &Place, parts: &[Part]) -> Result<Value> {
     let mut results = Map::new();
     results.insert("machine".to_owned(), machine::facts());
-    for part in PARTS.iter().filter(|part| only.is_none_or(|only| part.name == only)) {
+    for part in parts {
         eprintln!("measuring {}", part.name);
-        let result = (part.run)(&place).with_context(|| format!("measure {}", part.name))?;
+        let result = (part.run)(place).with_context(|| format!("measure {}", part.name))?;
         println!("{}: {result:#}", part.name);
         results.insert(part.name.to_owned(), result);
     }
-    if quick || only.is_some() {
-        return Ok(());
-    }
-    let path = docs::root().join("docs/results/bench.json");
-    std::fs::create_dir_all(path.parent().context("no folder for results")?)?;
-    std::fs::write(&path, format!("{:#}\n", json!(results)))?;
-    docs::run(false)
+    Ok(results.into())
 }
 
-/// The middle value.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+fn keep(quick: bool, file: &str, results: &Value) -> Result<()> {
+    if quick {
+        return Ok(());
+    }
+    let path = docs::root().join("docs/results").join(file);
+    std::fs::create_dir_all(path.parent().context("no folder for results")?)?;
+    std::fs::write(&path, format!("{results:#}\n"))?;
+    docs::run(false)
 }

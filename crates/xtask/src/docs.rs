@@ -1,7 +1,10 @@
 //! Generated documents: each is a pure function of the code or of kept results, so that a test can tell when one is
 //! stale.
 
+mod overhead;
 mod performance;
+mod plot;
+mod results;
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +12,17 @@ use anyhow::{Context, Result, bail};
 
 /// Every generated document.
 const DOCUMENTS: &[Document] = &[
-    Document { path: "docs/schema.md", render: || Ok(gpuwhy_store::schema_markdown()) },
+    Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
     Document { path: "docs/performance.md", render: performance::render },
+    Document { path: "docs/overhead.md", render: overhead::render },
+    Document { path: "docs/overhead-by-rate.svg", render: overhead::by_rate },
+    Document { path: "docs/overhead-estimated.svg", render: overhead::estimated },
 ];
 
 struct Document {
     path: &'static str,
-    render: fn() -> Result<String>,
+    /// Nothing while the results it is made from do not exist.
+    render: fn() -> Result<Option<String>>,
 }
 
 pub fn root() -> PathBuf {
@@ -25,7 +32,9 @@ pub fn root() -> PathBuf {
 pub fn run(check: bool) -> Result<()> {
     let mut stale = Vec::new();
     for document in DOCUMENTS {
-        let fresh = (document.render)().with_context(|| format!("render {}", document.path))?;
+        let Some(fresh) = (document.render)().with_context(|| format!("render {}", document.path))? else {
+            continue;
+        };
         let path = root().join(document.path);
         if std::fs::read_to_string(&path).is_ok_and(|old| old == fresh) {
             continue;

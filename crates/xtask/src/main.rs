@@ -14,12 +14,15 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Measure, and write the results to docs/results/bench.json and docs/performance.md. Needs root.
+    /// Measure, and write the results to docs/results and the pages made from them. Needs root.
     Bench {
         /// Fewer and shorter rounds, for a first look; nothing is written.
         #[arg(long)]
         quick: bool,
-        /// Measure only this part; nothing is written.
+        /// Pairs of traced and untraced slices in the part `overhead`; twice as many where budgets are compared.
+        #[arg(long)]
+        pairs: Option<usize>,
+        /// Measure only this part; nothing is written, except by `overhead`, which never runs unasked.
         part: Option<String>,
     },
 }
@@ -27,6 +30,6 @@ enum Chore {
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
-        Chore::Bench { quick, part } => bench::run(quick, part.as_deref()),
+        Chore::Bench { quick, pairs, part } => bench::run(quick, pairs, part.as_deref()),
     }
 }

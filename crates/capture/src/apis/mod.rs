@@ -56,6 +56,13 @@ pub struct Api {
     pub reads: Reads,
 }
 
+impl Api {
+    /// Whether a thread's device is known only if every call of it is seen.
+    pub fn changes_device(&self) -> bool {
+        !matches!(self.reads.device, DeviceChange::None)
+    }
+}
+
 /// When a function is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {

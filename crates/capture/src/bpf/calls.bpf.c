@@ -14,6 +14,11 @@ __u32 generation = 1;
 bool paused = false;
 /* Raised by user space at the end of each bucket of time. */
 __u64 epoch = 1;
+/* Written by user space: the state of each function's links, and whether a burst is open. */
+struct row_state row_states[MAX_APIS];
+bool burst_is_open;
+/* The one thread of the tracer's own that may be traced, to learn what that costs. */
+__s32 calibrating_tid;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -37,6 +42,35 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } free_slots SEC(".maps");
 
+struct own_link_key {
+	__u32 pid;
+	__u32 row;
+};
+
+/* Functions that a process has a link of its own for, while everybody else's are seen in bursts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct own_link_key);
+	__type(value, __u8);
+} own_links SEC(".maps");
+
+/* The last calls that got no record: user space reads them when something has gone wrong. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RECORDER_SHARDS *RECORDER_SLOTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct detailed_call);
+} recorder SEC(".maps");
+
+/* How many calls each shard has recorded, each on a cache line of its own. */
+struct {
+	__u64 calls;
+	__u64 unused[7];
+} recorded[RECORDER_SHARDS];
+
 struct context_key {
 	__u64 handle;
 	__u64 pid;
@@ -56,7 +90,7 @@ static __noinline struct thread_state *new_thread(struct task_struct *task)
 	struct thread_record *record;
 	struct thread_state *thread;
 
-	if (!is_wanted(pid))
+	if (!is_wanted(pid) && task->pid != calibrating_tid)
 		return 0;
 	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread) {
@@ -83,7 +117,7 @@ static __always_inline struct thread_state *wanted_thread(void)
 		return new_thread(task);
 	if (thread->generation != generation) {
 		thread->generation = generation;
-		thread->wanted = is_wanted(task->tgid);
+		thread->wanted = is_wanted(task->tgid) || task->pid == calibrating_tid;
 	}
 	return thread->wanted ? thread : 0;
 }
@@ -164,20 +198,57 @@ static __always_inline void read_arguments(struct pt_regs *ctx, const struct api
 			call->bytes *= operand_at_entry(ctx, &spec->bytes[i]);
 }
 
-static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+static __noinline bool has_own_link(__u32 row)
 {
+	struct own_link_key key = {.pid = bpf_get_current_pid_tgid() >> 32, .row = row};
+
+	return bpf_map_lookup_elem(&own_links, &key);
+}
+
+/*
+ * Whether this link is the one to see the call. A function can have several links on it while user space goes over from
+ * one to another. Which of them is due follows from the function's mode, so that user space can attach and remove links
+ * around the moment of change, and no call is missed or seen twice.
+ */
+static __always_inline bool is_due(__u64 cookie, const struct row_state *state)
+{
+	if (cookie & COOKIE_OWN_LINK)
+		return state->mode != ROW_ALWAYS;
+	if (cookie & COOKIE_BURST)
+		return state->mode != ROW_ALWAYS && burst_is_open && !has_own_link(cookie & COOKIE_ROW);
+	return state->mode == ROW_ALWAYS && cookie >> COOKIE_GENERATION_SHIFT == state->generation;
+}
+
+static __always_inline struct row_state *row_state(__u32 row)
+{
+	return &row_states[MASKED(row, MAX_APIS)];
+}
+
+static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
+{
+	__u32 api = cookie & COOKIE_ROW;
 	struct thread_state *thread = wanted_thread();
 	struct api_spec *spec = bpf_map_lookup_elem(&api_specs, &api);
 	__u64 sp = PT_REGS_SP(ctx), ip = PT_REGS_IP(ctx);
+	struct row_state *state = row_state(api);
 	struct open_call *call;
 	__u32 depth;
 
 	if (!thread || !spec || paused)
 		return 1;
+	if (!is_due(cookie, state)) {
+		thread->clocks.skipped_hits++;
+		return 1;
+	}
 	depth = thread->depth;
 	for (int i = 0; i < MAX_DEPTH && depth > 0; i++) {
 		struct open_call *outer = open_call(thread, depth - 1);
 
+		if (outer->removals != row_state(outer->api)->removals) {
+			lose(LOSS_CUT_OFF, 1);
+			depth--;
+			continue;
+		}
 		if (outer->sp > sp)
 			break;
 		if (outer->sp == sp && outer->api != api)
@@ -198,8 +269,11 @@ static __always_inline int enter(struct pt_regs *ctx, __u32 api)
 	call->longest_runqueue_ns = 0;
 	call->api = api;
 	call->bytes = 0;
+	call->removals = state->removals;
+	call->counted_only =
+	    spec->keep_min_ns == KEEP_NONE || (state->mode == ROW_COUNTED_IN_BURSTS && !(cookie & COOKIE_OWN_LINK));
 	/* What is only counted needs no arguments but those that are counted. */
-	if (spec->keep_min_ns != KEEP_NONE || spec->reads_more)
+	if (!call->counted_only || spec->reads_more)
 		read_arguments(ctx, spec, call);
 	thread->depth = depth + 1;
 	/* The clocks are read after the time here and before it at the return, so that a preemption between the two
@@ -228,8 +302,9 @@ static __always_inline __u32 histogram_index(__u64 ns)
 	return index < HISTOGRAM ? index : HISTOGRAM - 1;
 }
 
-static __noinline __u32 new_slot(struct thread_state *thread, __u32 api)
+static __noinline __u32 new_slot(struct thread_state *thread, __u32 api, __u64 keep_min_ns)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct call_count *counter;
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 slot = 0;
@@ -243,13 +318,16 @@ static __noinline __u32 new_slot(struct thread_state *thread, __u32 api)
 	counter->tid = id;
 	counter->api = api + 1;
 	counter->image = thread->image;
+	counter->keep_min_ns = keep_min_ns;
+	counter->thread_started_ns = task->start_time;
 	thread->slots[MASKED(api, MAX_APIS)] = slot;
 	return slot;
 }
 
 /* Counts a finished call. One that cannot be counted is a loss and gets no record either. */
-static __always_inline bool count(struct thread_state *thread, const struct open_call *call, __u32 api, __u64 ns,
-				  __u64 runqueue_ns, __u64 blocked_ns, bool failed)
+static __always_inline struct call_count *count(struct thread_state *thread, const struct api_spec *spec,
+						const struct open_call *call, __u32 api, __u64 ns, __u64 runqueue_ns,
+						__u64 blocked_ns, bool failed)
 {
 	__u32 slot = thread->slots[MASKED(api, MAX_APIS)];
 	struct call_count *counter;
@@ -257,11 +335,11 @@ static __always_inline bool count(struct thread_state *thread, const struct open
 	__u64 now_epoch = epoch;
 
 	if (!slot)
-		slot = new_slot(thread, api);
+		slot = new_slot(thread, api, spec->keep_min_ns);
 	counter = slot ? bpf_map_lookup_elem(&call_counts, &slot) : 0;
 	if (!counter) {
 		lose(LOSS_UNCOUNTED, 1);
-		return false;
+		return 0;
 	}
 	counter->count++;
 	counter->sum_ns += ns;
@@ -284,7 +362,7 @@ static __always_inline bool count(struct thread_state *thread, const struct open
 	} else if (ns > extremes->max_ns) {
 		extremes->max_ns = ns;
 	}
-	return true;
+	return counter;
 }
 
 static __noinline int change_device(struct thread_state *thread, const struct api_spec *spec, struct open_call *call)
@@ -328,7 +406,7 @@ static __noinline int change_device(struct thread_state *thread, const struct ap
 }
 
 /* The open call that returns to this stack pointer. Those inside of it never returned. */
-static __always_inline struct open_call *close_call(struct thread_state *thread, __u64 sp)
+static __always_inline struct open_call *close_call(struct thread_state *thread, __u64 sp, __u32 api)
 {
 	__u32 depth = thread->depth;
 
@@ -346,7 +424,9 @@ static __always_inline struct open_call *close_call(struct thread_state *thread,
 		if (call->sp > sp)
 			break;
 	}
-	lose(LOSS_UNMATCHED, 1);
+	/* Without sessions, entries that were skipped come back here. */
+	if (row_state(api)->mode == ROW_ALWAYS)
+		lose(LOSS_UNMATCHED, 1);
 	return 0;
 }
 
@@ -372,14 +452,37 @@ static __always_inline void fill_call(struct call_record *record, enum record_ki
 	record->reserved = 0;
 }
 
-static __always_inline int leave(struct pt_regs *ctx)
+static __always_inline void fill_details(struct call_details *details, const struct api_spec *spec,
+					 const struct open_call *call, __u64 runqueue_ns, __u64 blocked_ns)
+{
+	details->runqueue_ns = runqueue_ns;
+	details->blocked_ns = blocked_ns;
+	details->bytes = call->bytes;
+	details->address = operand_at_return(&spec->address, call->address);
+	details->woken_by = call->longest_blocked_ns ? call->woken_by : (struct task_id){};
+	details->preempted_by = call->longest_runqueue_ns ? call->preempted_by : (struct task_id){};
+}
+
+/* A place for a call that gets no record; the oldest one's. A reader knows by the kind whether it is complete. */
+static __always_inline struct detailed_call *recorder_place(void)
+{
+	__u32 shard = bpf_get_smp_processor_id() & (RECORDER_SHARDS - 1);
+	__u64 index = __sync_fetch_and_add(&recorded[shard].calls, 1);
+	__u32 slot = shard * RECORDER_SLOTS + (index & (RECORDER_SLOTS - 1));
+
+	return bpf_map_lookup_elem(&recorder, &slot);
+}
+
+static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
 	__u64 now, ns, runqueue_ns, blocked_ns;
 	__s32 ret = PT_REGS_RC(ctx);
+	struct call_count *counter;
 	struct open_call *call;
 	struct api_spec *spec;
+	bool has_details;
 	__u32 api;
 
 	if (!thread || !thread->wanted || paused)
@@ -387,7 +490,7 @@ static __always_inline int leave(struct pt_regs *ctx)
 	runqueue_ns = thread->clocks.runqueue_ns;
 	blocked_ns = thread->blocked_ns;
 	now = bpf_ktime_get_ns();
-	call = close_call(thread, PT_REGS_SP(ctx));
+	call = close_call(thread, PT_REGS_SP(ctx), cookie & COOKIE_ROW);
 	if (!call)
 		return 0;
 	api = call->api;
@@ -411,23 +514,30 @@ static __always_inline int leave(struct pt_regs *ctx)
 	}
 	if (spec->device_change && !ret)
 		change_device(thread, spec, call);
-	if (!count(thread, call, api, ns, runqueue_ns, blocked_ns, ret))
-		return 0;
-	if (ns < spec->keep_min_ns)
+	counter = count(thread, spec, call, api, ns, runqueue_ns, blocked_ns, ret);
+	if (!counter || call->counted_only || counter->keep_min_ns == KEEP_NONE)
 		return 0;
 
-	if (runqueue_ns || blocked_ns || spec->reads_more) {
+	has_details = runqueue_ns || blocked_ns || spec->reads_more;
+	if (ns < counter->keep_min_ns) {
+		struct detailed_call *record = recorder_place();
+
+		if (!record)
+			return 0;
+		record->call.head.kind = 0;
+		barrier();
+		fill_call(&record->call, 0, ctx, task, thread, spec, call, now);
+		if (has_details)
+			fill_details(&record->details, spec, call, runqueue_ns, blocked_ns);
+		barrier();
+		record->call.head.kind = has_details ? RECORD_DETAILED_CALL : RECORD_CALL;
+	} else if (has_details) {
 		struct detailed_call *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
 
 		if (!record)
 			return 0;
 		fill_call(&record->call, RECORD_DETAILED_CALL, ctx, task, thread, spec, call, now);
-		record->details.runqueue_ns = runqueue_ns;
-		record->details.blocked_ns = blocked_ns;
-		record->details.bytes = call->bytes;
-		record->details.address = operand_at_return(&spec->address, call->address);
-		record->details.woken_by = call->longest_blocked_ns ? call->woken_by : (struct task_id){};
-		record->details.preempted_by = call->longest_runqueue_ns ? call->preempted_by : (struct task_id){};
+		fill_details(&record->details, spec, call, runqueue_ns, blocked_ns);
 		ring_submit(record);
 	} else {
 		struct call_record *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
@@ -446,9 +556,9 @@ extern bool bpf_session_is_return(void) __ksym __weak;
 SEC("?uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
-	if (bpf_session_is_return())
-		return leave(ctx);
-	return enter(ctx, bpf_get_attach_cookie(ctx));
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+
+	return bpf_session_is_return() ? leave(ctx, cookie) : enter(ctx, cookie);
 }
 
 /* Kernel 6.6 and later: one link for all entries, one for all returns. */
@@ -462,7 +572,7 @@ int call_enter(struct pt_regs *ctx)
 SEC("?uretprobe.multi")
 int call_leave(struct pt_regs *ctx)
 {
-	return leave(ctx);
+	return leave(ctx, bpf_get_attach_cookie(ctx));
 }
 
 /* Any kernel: a link for each entry and each return. */
@@ -476,7 +586,7 @@ int call_enter_one(struct pt_regs *ctx)
 SEC("?uretprobe")
 int call_leave_one(struct pt_regs *ctx)
 {
-	return leave(ctx);
+	return leave(ctx, bpf_get_attach_cookie(ctx));
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -70,6 +70,7 @@ struct signal_struct {
 } KERNEL_TYPE;
 
 struct task_struct {
+	void *stack;
 	int pid;
 	int tgid;
 	int exit_code;
@@ -100,6 +101,9 @@ struct trace_event_raw_sys_enter {
 	long id;
 	unsigned long args[6];
 } KERNEL_TYPE;
+
+/* A task's kernel stack (x86-64; twice as much with KASAN, where the larger half goes unused here). */
+#define KERNEL_STACK_BYTES 16384
 
 /* Where the kernel keeps the entry code of interrupts: a return address in there says that an interrupt is running. */
 extern const void __irqentry_text_start __ksym;

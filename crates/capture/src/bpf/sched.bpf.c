@@ -27,6 +27,19 @@ struct {
 } kernel_stacks SEC(".maps");
 
 /*
+ * Whether a task is in a system call of its own and on its own kernel stack: interrupts of kernel code run on another
+ * one, and those of user code find no system call. The lower half of addresses is enough to compare, and all that the
+ * verifier lets a program have of a context pointer.
+ */
+static __always_inline bool in_own_call(void *ctx, struct task_struct *current)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(current);
+	__u32 offset = (__u32)(__u64)ctx - (__u32)(__u64)current->stack;
+
+	return offset < KERNEL_STACK_BYTES && (long)BPF_CORE_READ(regs, orig_ax) >= 0;
+}
+
+/*
  * Whether an interrupt runs on top of `current`, which then had no part in what happens. The preempt count would say
  * so too, but its address is not known on kernels without KALLSYMS_ALL, and it cannot tell a network interrupt from
  * the sender's own delivery over loopback.
@@ -40,6 +53,8 @@ static __always_inline bool in_interrupt(void *ctx, struct task_struct *current)
 
 	if (current->pid == 0)
 		return true; /* the idle task wakes nobody by itself */
+	if (in_own_call(ctx, current))
+		return false; /* walking the stack would cost a microsecond */
 	stack = bpf_map_lookup_elem(&kernel_stacks, &zero);
 	if (!stack)
 		return false;
@@ -124,6 +139,7 @@ static __always_inline void leaves_cpu(struct task_struct *prev, struct task_str
 	if (!thread)
 		return;
 	thread->off_ns = bpf_ktime_get_ns();
+	thread->clocks.switches++;
 	if (runnable) {
 		thread->place = PLACE_RUNQUEUE;
 		thread->preempted_by = task_id(next);
@@ -189,7 +205,8 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	if (!thread)
 		return 0;
 	thread->wake_ns = bpf_ktime_get_ns();
-	if (in_interrupt(ctx, waker)) {
+	/* A timer ends a sleep; finding that out for each would cost more than all the rest. */
+	if (thread->wait_reason == WAIT_SLEEP || in_interrupt(ctx, waker)) {
 		thread->woken_by = (struct task_id){};
 		return 0;
 	}

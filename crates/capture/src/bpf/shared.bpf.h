@@ -33,6 +33,9 @@ struct open_call {
 	__u16 api;
 	__u8 direction;
 	__u8 wait_reason;
+	/* Of the function at entry, see struct row_state. */
+	__u16 removals;
+	bool counted_only;
 };
 
 /* All there is to know about a thread that makes traced calls. */

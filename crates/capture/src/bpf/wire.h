@@ -19,6 +19,38 @@ enum limits {
 	HISTOGRAM = 256,  /* buckets, see histogram.rs */
 	MAX_FACTORS = 3,  /* operands whose product is a number of bytes */
 	COMM_LENGTH = 16, /* a thread's name with its zero */
+	RECORDER_SHARDS = 4,
+	RECORDER_SLOTS = 16384, /* calls that each shard of the recorder remembers */
+};
+
+/*
+ * A probe's cookie: the row, and what kind of link it is. One of the usual kind has neither bit set, and a number that
+ * tells it from the link whose place it took, or that took its place.
+ */
+enum cookie_bits {
+	COOKIE_ROW = 0xffff,
+	COOKIE_OWN_LINK = 1 << 16,
+	COOKIE_BURST = 1 << 17,
+	COOKIE_GENERATION_SHIFT = 24,
+};
+
+/* Which of a function's links are due, written by user space. */
+struct row_state {
+	/* An enum row_mode. */
+	__u8 mode;
+	/* The generation of links of the usual kind that is due. */
+	__u8 generation;
+	/* Changes when links are about to be removed: the returns of calls that entered before may not be seen. */
+	__u16 removals;
+};
+
+/* What is done with a function for now, see Sampling in probes.rs. */
+enum row_mode {
+	ROW_ALWAYS = 0,
+	/* Seen while a burst is open, except in processes that have a link of their own. */
+	ROW_IN_BURSTS = 1,
+	/* The same, and gets no record. */
+	ROW_COUNTED_IN_BURSTS = 3,
 };
 
 /* In the order of WaitReason in model. */
@@ -43,6 +75,7 @@ enum loss_reason {
 	LOSS_ABANDONED,
 	LOSS_UNMATCHED,
 	LOSS_LIFE_RING_FULL,
+	LOSS_CUT_OFF,
 	LOSS_REASONS,
 };
 
@@ -84,7 +117,7 @@ struct api_spec {
 	struct operand handle;
 	struct operand direction;
 	struct operand device;
-	/* Calls at least this long get a record of their own: 0 for all, KEEP_NONE for none. */
+	/* What a new counter starts with, see there. */
 	__u64 keep_min_ns;
 	__u32 device_change;
 	/* Whether there is any operand to read at entry besides stream and handle. */
@@ -94,7 +127,7 @@ struct api_spec {
 	__u32 reserved;
 };
 
-/* Everything one thread did in one function; written by that thread alone. */
+/* Everything one thread did in one function; written by that thread alone, but for `keep_min_ns`. */
 struct call_count {
 	__u32 pid;
 	__u32 tid;
@@ -102,6 +135,9 @@ struct call_count {
 	__u32 api;
 	/* How many execs the thread had behind it: what it counted before belongs to another program. */
 	__u32 image;
+	/* Calls at least this long get a record of their own: 0 for all, KEEP_NONE for none. Set by user space. */
+	__u64 keep_min_ns;
+	__u64 thread_started_ns;
 	__u64 count;
 	__u64 sum_ns;
 	__u64 runqueue_ns;
@@ -192,6 +228,9 @@ struct thread_clocks {
 	__u64 in_calls_ns;
 	__u64 in_calls_runqueue_ns;
 	__u64 in_calls_blocked_ns;
+	/* What was done to it besides counting calls: probes that were hit in vain, and switches that were timed. */
+	__u64 skipped_hits;
+	__u64 switches;
 };
 
 /* A thread's clocks as they stand: one for each watched thread from the iterator, and a last one at its exit. */
@@ -225,6 +264,8 @@ struct file_record {
 /* Names every type above once in a program's data, from which the skeleton takes them. */
 struct wire_types {
 	enum limits limits;
+	enum cookie_bits cookie_bits;
+	enum row_mode row_mode;
 	enum wait_reason wait_reason;
 	enum loss_reason loss_reason;
 	enum operand_kind operand_kind;

@@ -1,13 +1,14 @@
 //! The call tracer: uprobes on library functions, and the maps they share with the other families.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl};
 
 use super::{Settings, SharedMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
+use crate::calibration::program_info;
 use crate::wire;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -15,6 +16,11 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/calls.skel.rs"));
 }
 pub use skeleton::types;
+pub use types::row_mode as RowMode;
+
+/// Every call gets a record, or none does; see `keep_min_ns` in `wire.h`.
+pub const KEEP_ALL: u64 = 0;
+pub const KEEP_NONE: u64 = u64::MAX;
 
 pub struct Calls {
     skeleton: skeleton::CallsSkel<'static>,
@@ -36,6 +42,10 @@ impl Calls {
         progs.call_leave_one.set_autoload(path == AttachPath::Single);
         let skeleton = open.load().context("load")?;
         Ok(Self { skeleton, path })
+    }
+
+    pub fn path(&self) -> AttachPath {
+        self.path
     }
 
     pub fn shared_maps(&self) -> Result<SharedMaps> {
@@ -85,6 +95,61 @@ impl Calls {
         }
     }
 
+    /// Takes effect at once.
+    pub fn set_mode(&mut self, row: u16, mode: RowMode) {
+        self.change_row(row, |state| state.mode = mode.0 as u8);
+    }
+
+    /// The generation of links that is due for each function.
+    pub fn generations(&self) -> Vec<u8> {
+        let bss = self.skeleton.maps.bss_data.as_deref();
+        bss.map_or_else(Vec::new, |bss| bss.row_states.iter().map(|state| state.generation).collect())
+    }
+
+    pub fn next_generation(&mut self, row: u16) {
+        self.change_row(row, |state| state.generation = state.generation.wrapping_add(1));
+    }
+
+    /// Says that calls which entered through a link of this function may not be seen to return.
+    pub fn removes_links(&mut self, row: u16) {
+        self.change_row(row, |state| state.removals = state.removals.wrapping_add(1));
+    }
+
+    fn change_row(&mut self, row: u16, change: impl FnOnce(&mut types::row_state)) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            change(&mut bss.row_states[row as usize]);
+        }
+    }
+
+    pub fn open_burst(&mut self, open: bool) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.burst_is_open = open;
+        }
+    }
+
+    /// A process's own link for a function, which takes the place of bursts.
+    pub fn set_own_link(&self, pid: u32, row: u16, there: bool) {
+        let key = [pid.to_ne_bytes(), u32::from(row).to_ne_bytes()].concat();
+        let own_links = &self.skeleton.maps.own_links;
+        let done = if there { own_links.update(&key, &[1], MapFlags::ANY) } else { own_links.delete(&key) };
+        if let Err(error) = done {
+            tracing::warn!("note a link of process {pid}: {error}");
+        }
+    }
+
+    /// Lets this thread of the tracer be traced; 0 for none.
+    pub fn calibrate(&mut self, tid: u32) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.calibrating_tid = tid as i32;
+        }
+        self.raise_generation();
+    }
+
+    /// The memory of calls without a record.
+    pub fn recorder_map(&self) -> Result<MapHandle> {
+        Ok(MapHandle::try_from(&self.skeleton.maps.recorder)?)
+    }
+
     /// Makes every program return at once.
     pub fn pause(&mut self) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
@@ -110,15 +175,7 @@ impl Calls {
         [&progs.call_session, &progs.call_enter, &progs.call_leave, &progs.call_enter_one, &progs.call_leave_one]
             .into_iter()
             .filter(|program| program.autoload())
-            .map(|program| missed_by(program.as_fd()))
+            .map(|program| program_info(program.as_fd()).recursion_misses)
             .sum()
     }
-}
-
-fn missed_by(program: BorrowedFd<'_>) -> u64 {
-    let mut info = libbpf_sys::bpf_prog_info::default();
-    let mut length = size_of_val(&info) as u32;
-    // SAFETY: `info` is writable for `length` bytes; all its pointers are null with a count of 0.
-    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut length) };
-    if result == 0 { info.recursion_misses } else { 0 }
 }

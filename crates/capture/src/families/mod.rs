@@ -6,10 +6,11 @@ mod life;
 mod sched;
 
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
-use libbpf_rs::{Link, MapHandle, OpenObject};
+use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
 pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY];
 
@@ -26,6 +27,8 @@ pub struct Loaded {
     pub thread_clocks: Option<Link>,
     /// Files not to tell of again, from the family that tells of them.
     pub seen_files: Option<MapHandle>,
+    /// Its programs, to ask the kernel about them.
+    pub programs: Vec<OwnedFd>,
     _links: Vec<Link>,
     _skeleton: Box<dyn Send>,
 }
@@ -51,6 +54,11 @@ pub struct SharedMaps {
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
 fn object_place() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+/// Handles to programs that outlive the skeleton.
+fn handles(programs: &[&ProgramMut<'_>]) -> Result<Vec<OwnedFd>> {
+    programs.iter().map(|program| program.as_fd().try_clone_to_owned().context("keep a program")).collect()
 }
 
 /// A skeleton that is only kept to be dropped.

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use gpuwhy_agent::{Ended, Outcome, Target, TraceOptions, Watch, user_id};
+use gpuwhy_agent::{Ended, Outcome, Target, Thrift, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
+use gpuwhy_model::Rung;
 
 use crate::print;
-use crate::units::{count, parse_duration, parse_size};
+use crate::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod lines;
 mod view;
@@ -37,6 +38,13 @@ pub struct Trace {
     /// Keep the file under this size by deleting the oldest calls: 500MB, 2GiB.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
+    /// The most that tracing may take from any thread: 1%, 0.5%; 0 for no limit. What is called too often for it is
+    /// seen in short windows, and its counts are estimates that say so.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "1%")]
+    budget: f64,
+    /// Put every function that is called often on this rung of the governor's ladder.
+    #[arg(long, value_enum, hide = true)]
+    rung: Option<PinnedRung>,
     /// Print every kept call as a line of JSON.
     #[arg(long)]
     json: bool,
@@ -75,6 +83,14 @@ enum Layer {
     Driver,
     Runtime,
     Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PinnedRung {
+    Everything,
+    SlowOnly,
+    Bursts,
+    Counters,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -126,6 +142,15 @@ impl Trace {
             }),
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
+            thrift: Thrift {
+                budget: (self.budget > 0.0).then_some(self.budget),
+                pinned: self.rung.map(|rung| match rung {
+                    PinnedRung::Everything => Rung::Everything,
+                    PinnedRung::SlowOnly => Rung::SlowOnly,
+                    PinnedRung::Bursts => Rung::Bursts,
+                    PinnedRung::Counters => Rung::Counters,
+                }),
+            },
         })
     }
 
@@ -166,6 +191,13 @@ fn print_summary(outcome: &Outcome) {
         count(live.stored),
         display(&outcome.file)
     );
+    if live.cost.most > 0.0 {
+        text += &format!(
+            "\ntracing took at most {} of a thread's time in any second, and {} of one CPU for itself",
+            share(live.cost.most),
+            share(live.cost.agent_mean())
+        );
+    }
     for (reason, lost) in live.losses.iter() {
         text += &format!("\nlost {}: {} ({})", count(lost), reason.as_str(), reason.meaning());
     }

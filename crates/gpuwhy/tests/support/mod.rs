@@ -47,10 +47,13 @@ impl Place {
         self.dir.path().join("trace.db")
     }
 
-    /// `gpuwhy trace` into this place's file.
+    /// `gpuwhy trace` into this place's file; without a budget unless one is given, so that every call is kept.
     pub fn trace(&self, arguments: &[&str]) -> Tracing {
         let file = self.file();
         let mut all = vec!["trace", "--out", file.to_str().unwrap()];
+        if !arguments.contains(&"--budget") {
+            all.extend(["--budget", "0"]);
+        }
         all.extend(arguments);
         Tracing::start(gpuwhy(&all), file)
     }

@@ -1,4 +1,5 @@
-//! Every table, view and column of the file with its unit and meaning. A test holds this list equal to `schema.sql`.
+//! Every table, view and column of the file with its unit and meaning. Tests hold this list equal to
+//! `tables.sql` and `views.sql`.
 
 use super::{Column, Table};
 
@@ -55,7 +56,7 @@ tables! {
         container_id TEXT "" "The process's container, where it has one.";
         session_id INTEGER "" "The run of the tracer that saw the call.";
     }
-    view call_stats "Every call, kept or not, summed per second, thread and function." {
+    view call_stats "Every call, kept or not, summed per second, thread and function. Calls made: `sum(estimate)`, exact or within `1.96 * sqrt(sum(variance))` of the truth (95 %)." {
         bucket_ns INTEGER "ns since epoch" "Start of the second.";
         pid INTEGER "" "Process.";
         tid INTEGER "" "Thread.";
@@ -64,16 +65,18 @@ tables! {
         layer TEXT "" "`driver` or `runtime`.";
         class TEXT "" "What the function is for.";
         runtime_name TEXT "" "The runtime function that issues this driver function.";
-        count INTEGER "calls" "Finished calls.";
-        sum_ns INTEGER "ns" "Sum of their durations.";
+        count INTEGER "calls" "Finished calls that were seen.";
+        estimate INTEGER "calls" "Calls made, estimated. Equal to `count` when every call was seen.";
+        variance REAL "calls^2" "Variance of `estimate`; 0 when it is exact. Variances of rows add up.";
+        sum_ns INTEGER "ns" "Sum of the durations of the calls seen, as are all that follow.";
         min_ns INTEGER "ns" "Shortest.";
         max_ns INTEGER "ns" "Longest.";
         runqueue_ns INTEGER "ns" "Sum of their time runnable without a CPU.";
         blocked_ns INTEGER "ns" "Sum of their time blocked.";
         bytes INTEGER "bytes" "Sum of their sizes.";
         errors INTEGER "calls" "Calls that returned an error.";
-        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`: eight buckets per power of two. `json_each` reads it anywhere; `percentile_ns(histogram, 0.99)` and `merge_histograms(histogram)` in `gpuwhy query`.";
-        fraction REAL "" "Share of the time the function was probed; counts are exact at 1.";
+        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`: eight buckets per power of two. `json_each` reads it anywhere. In `gpuwhy query`, `percentile_ns(histogram, 0.99)` is for one row and `percentile_ns(merge_histograms(histogram, fraction), 0.99)` for many: each row weighs as many calls as it stands for.";
+        fraction REAL "" "Share of the time the function was probed, or of the calls that were seen where a bucket came in parts; counts are exact at 1.";
         session_id INTEGER "" "The run of the tracer.";
     }
     view thread_times "Where each watched thread's wall time went, per second, inside traced calls and outside of them." {
@@ -95,8 +98,20 @@ tables! {
         in_calls_ns INTEGER "ns" "Wall time inside outermost traced calls.";
         in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
         in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
+        tracer_ns INTEGER "ns" "What tracing took from the thread, estimated.";
         session_id INTEGER "" "The run of the tracer.";
         running_ns INTEGER "ns" "On a CPU.";
+    }
+    view rungs "One row each time the tracer begins to watch a function of a process more or less closely, to keep to its budget. It holds until the next one. Under a size cap the oldest rows go first; `call_stats.fraction` says the same per second." {
+        at_ns INTEGER "ns since epoch" "When.";
+        pid INTEGER "" "Process.";
+        comm TEXT "" "The process's name.";
+        op TEXT "" "The function.";
+        layer TEXT "" "`driver` or `runtime`.";
+        rung TEXT "" "`everything` (every call is kept), `slow-only` (every call is counted, slow ones are kept), `bursts` (counted and kept in short windows only) or `counters` (counted in short windows only, none is kept).";
+        fraction REAL "" "Share of the time the function is probed from then on; 1 when it always is.";
+        reason TEXT "" "Why.";
+        session_id INTEGER "" "The run of the tracer.";
     }
     table nccl_events "One row per collective operation." {
         timestamp_ns INTEGER "ns since epoch" "Start.";
@@ -139,6 +154,20 @@ tables! {
         seen INTEGER "calls" "Finished calls the kernel counted.";
         agent_cpu_ns INTEGER "ns" "CPU time the tracer used.";
         end_reason TEXT "" "Why it ended.";
+        budget REAL "" "Share of the workload's time that tracing may take: 0.01 is 1 %. Empty for no budget.";
+        is_virtual_machine INTEGER "" "1 when the host is a virtual machine; empty where that was not asked.";
+    }
+    table calibrations "What things cost on this machine, measured when a session starts." {
+        session_id INTEGER "" "Session.";
+        what TEXT "" "The thing: `counted call`...";
+        ns REAL "ns" "What one takes.";
+    }
+    table agent_usage "What the tracer itself took, per second." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        session_id INTEGER "" "Session.";
+        wall_ns INTEGER "ns" "Time covered.";
+        cpu_ns INTEGER "ns" "CPU time of the tracer's own process.";
+        hooks_ns INTEGER "ns" "Run time of its scheduler and process hooks in the kernel, on all CPUs.";
     }
     table losses "What was not kept, by session and reason." {
         session_id INTEGER "" "Session.";
@@ -240,6 +269,8 @@ tables! {
         errors INTEGER "calls" "Calls that returned an error.";
         fraction REAL "" "Share of the time the function was probed.";
         histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`.";
+        estimate INTEGER "calls" "Calls made, estimated.";
+        variance REAL "calls^2" "Variance of the estimate.";
     }
     table thread_usage "The table behind `thread_times`." {
         bucket_ns INTEGER "ns since epoch" "Start of the second.";
@@ -257,6 +288,16 @@ tables! {
         in_calls_ns INTEGER "ns" "Wall time inside outermost traced calls.";
         in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
         in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
+        tracer_ns INTEGER "ns" "What tracing took from the thread, estimated.";
+    }
+    table rung_changes "The table behind `rungs`." {
+        session_id INTEGER "" "Session.";
+        at_ns INTEGER "ns since epoch" "When.";
+        process_id INTEGER "" "`processes.id`.";
+        op_id INTEGER "" "`ops.id`.";
+        rung TEXT "" "`everything`, `slow-only`, `bursts` or `counters`.";
+        fraction REAL "" "Share of the time the function is probed from then on.";
+        reason TEXT "" "Why.";
     }
     table schema_tables "This list: every table and view." {
         name TEXT "" "Table or view.";

@@ -2,18 +2,19 @@
 
 mod list;
 mod markdown;
+mod migrate;
 
 use rusqlite::{Connection, params};
 
 pub use markdown::schema_markdown;
+pub use migrate::SCHEMA_VERSION;
+pub(crate) use migrate::migrate;
 
 /// "gpwy": marks a SQLite file as a trace.
 pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");
 
-/// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`.
-pub const SCHEMA_VERSION: u32 = 1;
-
-const STATEMENTS: &str = include_str!("schema.sql");
+const TABLES: &str = include_str!("tables.sql");
+const VIEWS: &str = include_str!("views.sql");
 
 /// A table or view, as described in the file itself and in `docs/schema.md`.
 pub(crate) struct Table {
@@ -34,11 +35,16 @@ pub(crate) struct Column {
 /// Fills an empty database, all or nothing.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute_batch(STATEMENTS)?;
+    transaction.execute_batch(TABLES)?;
+    create_views(&transaction)?;
     describe(&transaction)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
+}
+
+fn create_views(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(VIEWS)
 }
 
 fn describe(connection: &Connection) -> rusqlite::Result<()> {
@@ -56,7 +62,7 @@ fn describe(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::WaitReason;
+    use gpuwhy_model::{Rung, WaitReason};
     use std::collections::BTreeSet;
 
     fn fresh() -> Connection {
@@ -112,6 +118,15 @@ mod tests {
         let columns: Vec<&str> = usage.columns.iter().map(|column| column.name).collect();
         let reasons: Vec<String> = WaitReason::ALL.iter().map(|reason| format!("{reason}_ns")).collect();
         assert_eq!(columns[4..4 + WaitReason::COUNT], reasons);
+    }
+
+    #[test]
+    fn every_rung_is_described() {
+        let rungs = list::TABLES.iter().find(|table| table.name == "rungs").unwrap();
+        let column = rungs.columns.iter().find(|column| column.name == "rung").unwrap();
+        for rung in Rung::ALL {
+            assert!(column.description.contains(&format!("`{rung}` (")), "{rung}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::calls::MovedCalls;
 use super::dictionary::Dictionaries;
 use super::names::Names;
 use super::retention::Cap;
-use super::{Options, PATIENCE, Writer, cut, signed};
+use super::{Options, PATIENCE, Writer, cut, not_negative, signed};
 use crate::StoreError;
 use crate::lock::WriterLock;
 use crate::schema::{self, APPLICATION_ID, SCHEMA_VERSION};
@@ -36,8 +36,11 @@ pub(super) fn open(path: &Path, session: &Session, options: &Options) -> Result<
 fn open_locked(path: &Path, session: &Session, options: &Options, lock: WriterLock) -> Result<Writer, StoreError> {
     check_header(path, lock.file())?;
     let cap = options.max_size.map(|cap| Cap::new(path, cap)).transpose()?;
-    let connection = connect(path, cap.as_ref()).map_err(|error| StoreError::from_sqlite(path, error))?;
-    start(connection, path.to_path_buf(), session, cap, lock).map_err(|error| StoreError::from_sqlite(path, error))
+    let failed = |error| StoreError::from_sqlite(path, error);
+    let connection = connect(path, cap.as_ref()).map_err(failed)?;
+    migrate(path, &connection)?;
+    tune(&connection, cap.as_ref()).map_err(failed)?;
+    start(connection, path.to_path_buf(), session, cap, lock).map_err(failed)
 }
 
 /// Reads who made the file before SQLite touches it. The header is never only in the write-ahead log, because the
@@ -54,6 +57,7 @@ fn check_header(path: &Path, file: &File) -> Result<(), StoreError> {
         return Err(StoreError::NotATrace { path: path.into() });
     }
     match number(60) {
+        0 => Err(StoreError::NotATrace { path: path.into() }),
         found if found > SCHEMA_VERSION => Err(StoreError::newer(path, found)),
         _ => Ok(()),
     }
@@ -64,11 +68,24 @@ fn connect(path: &Path, cap: Option<&Cap>) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(PATIENCE)?;
     distrust(&connection)?;
+    if let Some(cap) = cap {
+        connection.pragma_update(None, "max_page_count", cap.max_pages())?;
+    }
     if connection.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))? == 0 {
         schema::create(&connection)?;
     }
-    tune(&connection, cap)?;
     Ok(connection)
+}
+
+/// Brings a file that an earlier gpuwhy wrote up to date.
+fn migrate(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    let found: u32 = found.map_err(|error| StoreError::from_sqlite(path, error))?;
+    match found {
+        SCHEMA_VERSION => Ok(()),
+        found if found > SCHEMA_VERSION => Err(StoreError::newer(path, found)),
+        _ => schema::migrate(connection, found).map_err(|error| StoreError::not_migrated(path, found, error)),
+    }
 }
 
 /// The file may have been made by somebody else: nothing in it runs.
@@ -90,10 +107,7 @@ fn tune(connection: &Connection, cap: Option<&Cap>) -> rusqlite::Result<()> {
     set("journal_size_limit", CHECKPOINT_PAGES * 4096)?;
     match cap {
         // With a cap the writer checkpoints by itself, see `retention`.
-        Some(cap) => {
-            set("wal_autocheckpoint", 0)?;
-            set("max_page_count", cap.max_pages())
-        }
+        Some(_) => set("wal_autocheckpoint", 0),
         None => set("wal_autocheckpoint", CHECKPOINT_PAGES),
     }
 }
@@ -105,7 +119,7 @@ fn start(
     cap: Option<Cap>,
     lock: WriterLock,
 ) -> rusqlite::Result<Writer> {
-    let id = insert_session(&connection, session)?;
+    let id = write_session(&connection, session)?;
     let mut writer = Writer {
         names: Names::load(&connection)?,
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
@@ -122,9 +136,22 @@ fn start(
     Ok(writer)
 }
 
+fn write_session(connection: &Connection, session: &Session) -> rusqlite::Result<i64> {
+    let transaction = connection.unchecked_transaction()?;
+    let id = insert_session(&transaction, session)?;
+    let mut statement = transaction.prepare("INSERT INTO calibrations VALUES (?, ?, ?)")?;
+    for calibration in &session.calibrations {
+        statement.execute(params![id, cut(&calibration.what), not_negative(calibration.ns)])?;
+    }
+    drop(statement);
+    transaction.commit()?;
+    Ok(id)
+}
+
 fn insert_session(connection: &Connection, session: &Session) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO sessions (started_ns, version, host, boot_id, kernel, cpus, gpus, driver, command,
-        attach_path, probe_cost_ns, last_commit_ns, stored) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)";
+        attach_path, probe_cost_ns, last_commit_ns, stored, budget, is_virtual_machine)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)";
     let started_ns = signed(session.started_ns);
     connection.execute(
         sql,
@@ -141,6 +168,8 @@ fn insert_session(connection: &Connection, session: &Session) -> rusqlite::Resul
             cut(&session.attach_path),
             session.probe_cost_ns.map(signed),
             started_ns,
+            session.budget,
+            session.is_virtual_machine,
         ],
     )?;
     Ok(connection.last_insert_rowid())

@@ -28,6 +28,8 @@ const SHAPE_BYTES: u64 = 32;
 const SUMS: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
+    ("agent_usage", "bucket_ns"),
+    ("rung_changes", "at_ns"),
     ("process_life", "at_ns"),
     ("warnings", "at_ns"),
     ("nccl_events", "timestamp_ns"),
@@ -113,7 +115,9 @@ impl Writer {
     pub(super) fn measure_sums(&mut self) -> rusqlite::Result<()> {
         if let Some(cap) = &mut self.cap {
             let sql = "SELECT (SELECT IFNULL(SUM(LENGTH(histogram) + 80), 0) FROM call_counts)
-                + 80 * (SELECT COUNT(*) FROM thread_usage) + 100 * (SELECT COUNT(*) FROM process_life)";
+                + (SELECT IFNULL(SUM(LENGTH(reason) + 80), 0) FROM rung_changes)
+                + 80 * (SELECT COUNT(*) FROM thread_usage) + 80 * (SELECT COUNT(*) FROM agent_usage)
+                + 100 * (SELECT COUNT(*) FROM process_life)";
             cap.sums_bytes = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned();
         }
         Ok(())
@@ -210,7 +214,7 @@ impl Writer {
         Ok(deleted > 0)
     }
 
-    /// Who made calls in earlier sessions is of no interest when nothing they did is left.
+    /// Who made calls in earlier sessions, and how they were watched, is of no interest when nothing they did is left.
     fn expire_names(&self) -> rusqlite::Result<usize> {
         const GONE: &str = "SELECT id FROM sessions WHERE id < ?1 AND stored = 0 AND last_commit_ns < IFNULL((
             SELECT MIN(bucket_ns) FROM (SELECT bucket_ns FROM call_counts UNION ALL SELECT bucket_ns FROM thread_usage)
@@ -222,6 +226,8 @@ impl Writer {
         let processes = format!("SELECT id FROM processes WHERE session_id IN ({GONE})");
         Ok(gone("threads", "process_id", processes.as_str())?
             + gone("processes", "session_id", GONE)?
+            + gone("rung_changes", "session_id", GONE)?
+            + gone("calibrations", "session_id", GONE)?
             + gone("clock_anchors", "session_id", GONE)?)
     }
 }

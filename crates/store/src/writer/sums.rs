@@ -1,9 +1,12 @@
-//! Sums per second, and turns in the lives of processes. A bucket that comes in parts is added up, never replaced.
+//! Sums per second, turns in the lives of processes, and changes of how closely they are watched. A bucket that comes
+//! in parts is added up, never replaced.
 
-use gpuwhy_model::{CallStats, ProcessLife, ThreadTimes};
+use std::slice;
+
+use gpuwhy_model::{AgentUsage, CallStats, ProcessLife, RungChange, ThreadTimes};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Writer, cut, signed};
+use super::{Writer, cut, not_negative, share, signed};
 use crate::{StoreError, histogram};
 
 /// Bytes a row takes beside its text, about.
@@ -20,6 +23,14 @@ impl Writer {
 
     pub fn life(&mut self, life: &[ProcessLife]) -> Result<(), StoreError> {
         self.sums(life, |writer, life| write_life(&writer.connection, writer.session, life))
+    }
+
+    pub fn agent_usage(&mut self, usage: &AgentUsage) -> Result<(), StoreError> {
+        self.sums(slice::from_ref(usage), |writer, usage| write_usage(&writer.connection, writer.session, usage))
+    }
+
+    pub fn rung_change(&mut self, change: &RungChange) -> Result<(), StoreError> {
+        self.sums(slice::from_ref(change), |writer, change| write_rung(&writer.connection, writer.session, change))
     }
 
     fn sums<T>(&mut self, items: &[T], write: impl Fn(&Self, &T) -> rusqlite::Result<usize>) -> Result<(), StoreError> {
@@ -39,13 +50,16 @@ impl Writer {
 fn write_stats(connection: &Connection, stats: &CallStats) -> rusqlite::Result<usize> {
     let histogram = merged_histogram(connection, stats)?;
     let mut statement = connection.prepare_cached(
-        "INSERT INTO call_counts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO call_counts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET
            count = count + excluded.count, sum_ns = sum_ns + excluded.sum_ns,
            min_ns = min(min_ns, excluded.min_ns), max_ns = max(max_ns, excluded.max_ns),
            runqueue_ns = runqueue_ns + excluded.runqueue_ns, blocked_ns = blocked_ns + excluded.blocked_ns,
            bytes = bytes + excluded.bytes, errors = errors + excluded.errors,
-           fraction = min(fraction, excluded.fraction), histogram = excluded.histogram",
+           estimate = estimate + excluded.estimate, variance = variance + excluded.variance,
+           fraction = IFNULL(min(1.0, 1.0 * (count + excluded.count) / NULLIF(estimate + excluded.estimate, 0)),
+                             min(fraction, excluded.fraction)),
+           histogram = excluded.histogram",
     )?;
     statement.execute(params![
         signed(stats.bucket_ns),
@@ -59,9 +73,10 @@ fn write_stats(connection: &Connection, stats: &CallStats) -> rusqlite::Result<u
         signed(stats.blocked_ns),
         signed(stats.bytes),
         signed(stats.errors),
-        // SQLite has no NaN, and takes it for a value that is missing.
-        if stats.fraction.is_nan() { 0.0 } else { stats.fraction },
+        share(stats.fraction),
         histogram,
+        signed(stats.estimate),
+        not_negative(stats.variance),
     ])?;
     Ok(ROW_BYTES + histogram.len())
 }
@@ -80,7 +95,7 @@ fn merged_histogram(connection: &Connection, stats: &CallStats) -> rusqlite::Res
 
 fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result<usize> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO thread_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO thread_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET
            wall_ns = wall_ns + excluded.wall_ns, runqueue_ns = runqueue_ns + excluded.runqueue_ns,
            futex_ns = futex_ns + excluded.futex_ns, io_ns = io_ns + excluded.io_ns,
@@ -89,7 +104,8 @@ fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result
            ioctl_ns = ioctl_ns + excluded.ioctl_ns, other_ns = other_ns + excluded.other_ns,
            in_calls_ns = in_calls_ns + excluded.in_calls_ns,
            in_calls_runqueue_ns = in_calls_runqueue_ns + excluded.in_calls_runqueue_ns,
-           in_calls_blocked_ns = in_calls_blocked_ns + excluded.in_calls_blocked_ns",
+           in_calls_blocked_ns = in_calls_blocked_ns + excluded.in_calls_blocked_ns,
+           tracer_ns = tracer_ns + excluded.tracer_ns",
     )?;
     let [futex, io, fault, sleep, poll, stream, ioctl, other] = times.blocked_ns.map(signed);
     statement.execute(params![
@@ -108,6 +124,7 @@ fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result
         signed(times.in_calls_ns),
         signed(times.in_calls_runqueue_ns),
         signed(times.in_calls_blocked_ns),
+        signed(times.tracer_ns),
     ])?;
     Ok(ROW_BYTES)
 }
@@ -117,4 +134,24 @@ fn write_life(connection: &Connection, session: i64, life: &ProcessLife) -> rusq
     let (kind, comm) = (life.kind.as_str(), cut(&life.comm));
     statement.execute(params![session, signed(life.at_ns), kind, life.pid, life.child_pid, life.status, comm])?;
     Ok(ROW_BYTES + comm.len())
+}
+
+fn write_usage(connection: &Connection, session: i64, usage: &AgentUsage) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO agent_usage VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET
+           wall_ns = wall_ns + excluded.wall_ns, cpu_ns = cpu_ns + excluded.cpu_ns,
+           hooks_ns = hooks_ns + excluded.hooks_ns",
+    )?;
+    let [bucket, wall, cpu, hooks] = [usage.bucket_ns, usage.wall_ns, usage.cpu_ns, usage.hooks_ns].map(signed);
+    statement.execute(params![bucket, session, wall, cpu, hooks])?;
+    Ok(ROW_BYTES)
+}
+
+fn write_rung(connection: &Connection, session: i64, change: &RungChange) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached("INSERT INTO rung_changes VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let (rung, fraction, reason) = (change.rung.as_str(), share(change.fraction), cut(&change.reason));
+    let (process, op) = (change.process.0, change.op.0);
+    statement.execute(params![session, signed(change.at_ns), process, op, rung, fraction, reason])?;
+    Ok(ROW_BYTES + reason.len())
 }

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gpuwhy_model::{Call, CallClass, Layer, ModuleId, OpId, Process, ProcessId, Session, SessionEnd, ThreadId};
+use gpuwhy_model::{
+    Calibration, Call, CallClass, Layer, ModuleId, OpId, Process, ProcessId, Session, SessionEnd, ThreadId,
+};
 use gpuwhy_store::{Answer, Limits, Options, Trace, Value, Writer};
 use tempfile::TempDir;
 
@@ -17,6 +19,10 @@ pub fn temporary() -> (TempDir, PathBuf) {
 
 pub fn session() -> Session {
     Session { started_ns: START_NS, host: "node7".into(), gpus: vec!["H200".into()], ..Session::default() }
+}
+
+pub fn calibration(what: &str, ns: f64) -> Calibration {
+    Calibration { what: what.into(), ns }
 }
 
 pub fn writer(path: &Path) -> Writer {

@@ -1,22 +1,19 @@
 //! What the agent itself needs while a program makes 10,000 calls a second.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use gpuwhy_testbed::Workload;
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::docs;
+use super::gpuwhy::{self, Gpuwhy};
 
 const RATE: f64 = 10_000.0;
 
 pub fn run(place: &Place) -> Result<Value> {
     let seconds = if place.quick { 4 } else { 20 };
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--release", "-p", "gpuwhy"]).status()?;
-    ensure!(built.success(), "build gpuwhy");
+    let binary = gpuwhy::build()?;
     let mut workload = Workload::new(&place.testbed)
         .mix("launch")
         .threads(1)
@@ -24,19 +21,13 @@ pub fn run(place: &Place) -> Result<Value> {
         .duration(Duration::from_secs(seconds))
         .start()?;
     workload.wait_ready()?;
-    let mut agent = Command::new(docs::root().join("target/release/gpuwhy"))
-        .args(["trace", "--live", "never", "-p", &workload.pid().to_string(), "--out"])
-        .arg(place.dir.path().join("agent.db"))
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("start gpuwhy")?;
-    let mut log = BufReader::new(agent.stderr.take().context("no output")?).lines();
-    while !log.next().context("gpuwhy ended early")??.contains("tracing ") {}
-    let started = (Instant::now(), cpu_seconds(agent.id())?);
+    let out = place.dir.path().join("agent.db");
+    let agent = Gpuwhy::trace(&binary, workload.pid(), &out, &[])?;
+    let started = (Instant::now(), cpu_seconds(agent.pid())?);
     workload.go()?;
     let calls: u64 = workload.wait_done()?.calls.iter().map(|calls| calls.calls).sum();
-    let (wall, cpu) = (started.0.elapsed().as_secs_f64(), cpu_seconds(agent.id())? - started.1);
-    let peak_kib = status_number(agent.id(), "VmHWM:")?;
+    let (wall, cpu) = (started.0.elapsed().as_secs_f64(), cpu_seconds(agent.pid())? - started.1);
+    let peak_kib = status_number(agent.pid(), "VmHWM:")?;
     workload.finish()?;
     agent.wait()?;
     Ok(json!({

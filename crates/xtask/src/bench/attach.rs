@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use gpuwhy_capture::{Image, Layers, Options, Probe, Tracer};
 use serde_json::{Value, json};
 
-use super::{Place, median};
+use super::Place;
+use super::statistics::median;
 
 const PROBES: usize = 400;
 
@@ -31,7 +32,7 @@ pub fn run(place: &Place) -> Result<Value> {
         let mut tracer = Tracer::load(&Options { layers: Layers::Both, ..Options::default() })?;
         let image = Image { library: Some("bench"), probes: probes.clone(), has_runtime: false };
         let start = Instant::now();
-        let attached = tracer.attach(0, &library, &image).context("nothing attached")?.probes;
+        let attached = tracer.attach(0, &library, &image)?.context("nothing attached")?.probes;
         attach_ms.push(start.elapsed().as_secs_f64() * 1e3);
         ensure!(attached == PROBES, "{attached} probes attached");
         let start = Instant::now();

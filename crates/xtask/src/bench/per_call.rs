@@ -1,8 +1,6 @@
 //! What one traced call costs the caller, in CPU time of its thread, beside an empty probe and bpftrace on the same
 //! function. The ways take turns, so that a slow minute of the machine hits all of them.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,7 +11,9 @@ use gpuwhy_capture::{AttachPath, Image, Options, Record, Tracer, Yardstick};
 use gpuwhy_testbed::Bench;
 use serde_json::{Value, json};
 
-use super::{Place, median};
+use super::Place;
+use super::bpftrace::{Bpftrace, HISTOGRAM, PRINT};
+use super::statistics::median;
 
 const FUNCTION: &str = "cuLaunchKernel";
 
@@ -47,6 +47,8 @@ trait Watching {
 }
 
 impl Watching for () {}
+
+impl Watching for Bpftrace {}
 
 pub fn run(place: &Place) -> Result<Value> {
     let turns = if place.quick { 3 } else { 15 };
@@ -99,7 +101,7 @@ struct Ours {
 fn ours(place: &Place, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
     let mut tracer = Tracer::load(&Options { keep_min_ns, ..Options::default() })?;
     let library = place.testbed.libcuda();
-    let attached = tracer.attach(0, &library, &Image::read(&library)?).context("nothing attached")?;
+    let attached = tracer.attach(0, &library, &Image::read(&library)?)?.context("nothing attached")?;
     if !attached.refused.is_empty() {
         bail!("refused: {:?}", attached.refused);
     }
@@ -139,44 +141,6 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-const HISTOGRAM: &str = "uprobe:LIBRARY:FUNCTION { @start[tid] = nsecs; } \
-     uretprobe:LIBRARY:FUNCTION /@start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }";
-const PRINT: &str = "uprobe:LIBRARY:FUNCTION { @start[tid] = nsecs; } \
-     uretprobe:LIBRARY:FUNCTION /@start[tid]/ { printf(\"%d %d %lu %lu\\n\", pid, tid, @start[tid], nsecs - @start[tid]); \
-     delete(@start[tid]); }";
-
-struct Bpftrace(Child);
-
 fn bpftrace(place: &Place, script: &str) -> Result<Box<dyn Watching>> {
-    let library = place.testbed.libcuda();
-    let script = script.replace("LIBRARY", &library.to_string_lossy()).replace("FUNCTION", FUNCTION);
-    let script = format!("{script} BEGIN {{ printf(\"attached\\n\"); }}");
-    let mut child = Command::new("bpftrace")
-        .args(["-e", &script])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("start bpftrace; hint: apt-get install bpftrace")?;
-    let mut output = BufReader::new(child.stdout.take().context("no output")?);
-    let mut line = String::new();
-    while !line.contains("attached") {
-        line.clear();
-        if output.read_line(&mut line)? == 0 {
-            bail!("bpftrace ended before it attached");
-        }
-    }
-    // BEGIN runs before the probes are in place: wait until the library is patched, which costs it its first line.
-    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-    std::thread::sleep(Duration::from_millis(1500));
-    Ok(Box::new(Bpftrace(child)))
-}
-
-impl Watching for Bpftrace {}
-
-impl Drop for Bpftrace {
-    fn drop(&mut self) {
-        // SAFETY: the child has not been waited for, so its pid is still its own.
-        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
-        let _ = self.0.wait();
-    }
+    Ok(Box::new(Bpftrace::start(&place.testbed.libcuda(), FUNCTION, script)?))
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use gpuwhy_agent::{Live, LiveRow, Watch};
 
 use crate::print::{self, Columns};
-use crate::units::{count, duration, percent};
+use crate::units::{count, duration, percent, share};
 
 const ROWS: usize = 12;
 
@@ -61,10 +61,12 @@ fn picture(live: &Live) -> String {
     columns.align_right([0, 3, 4, 5, 6, 7, 8, 9, 10]);
     let lost = live.losses.iter().map(|(reason, lost)| format!(", lost {} {}", count(lost), reason.as_str()));
     let head = format!(
-        "{:.0} s, {} functions probed, {} calls{}",
+        "{:.0} s, {} functions probed, {} calls seen, tracing takes {} of a thread and {} of a CPU{}",
         live.elapsed.as_secs_f64(),
         live.probes,
         count(live.seen),
+        share(live.cost.worst.map_or(0.0, |(_, share)| share)),
+        share(live.cost.agent),
         lost.collect::<String>()
     );
     format!("{head}\n{}", columns.text())
@@ -77,7 +79,7 @@ fn cells(row: &LiveRow) -> [String; 11] {
         row.pid.to_string(),
         row.comm.clone(),
         row.op.to_owned(),
-        count(row.count),
+        format!("{}{}", if row.variance > 0.0 { "~" } else { "" }, count(row.count)),
         count(row.recent),
         quantile(0.5),
         quantile(0.99),

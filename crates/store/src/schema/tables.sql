@@ -17,7 +17,15 @@ CREATE TABLE sessions (
   ended_ns INTEGER,
   seen INTEGER,
   agent_cpu_ns INTEGER,
-  end_reason TEXT
+  end_reason TEXT,
+  budget REAL,
+  is_virtual_machine INTEGER
+) STRICT;
+
+CREATE TABLE calibrations (
+  session_id INTEGER NOT NULL,
+  what TEXT NOT NULL,
+  ns REAL NOT NULL
 ) STRICT;
 
 CREATE TABLE losses (
@@ -134,6 +142,8 @@ CREATE TABLE call_counts (
   errors INTEGER NOT NULL,
   fraction REAL NOT NULL,
   histogram TEXT NOT NULL,
+  estimate INTEGER NOT NULL,
+  variance REAL NOT NULL,
   PRIMARY KEY (bucket_ns, thread_id, op_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -153,8 +163,29 @@ CREATE TABLE thread_usage (
   in_calls_ns INTEGER NOT NULL,
   in_calls_runqueue_ns INTEGER NOT NULL,
   in_calls_blocked_ns INTEGER NOT NULL,
+  tracer_ns INTEGER NOT NULL,
   PRIMARY KEY (bucket_ns, thread_id)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE agent_usage (
+  bucket_ns INTEGER NOT NULL,
+  session_id INTEGER NOT NULL,
+  wall_ns INTEGER NOT NULL,
+  cpu_ns INTEGER NOT NULL,
+  hooks_ns INTEGER NOT NULL,
+  PRIMARY KEY (bucket_ns, session_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE rung_changes (
+  session_id INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  process_id INTEGER NOT NULL,
+  op_id INTEGER NOT NULL,
+  rung TEXT NOT NULL,
+  fraction REAL NOT NULL,
+  reason TEXT NOT NULL
+) STRICT;
+CREATE INDEX rung_changes_time ON rung_changes (at_ns);
 
 CREATE TABLE nccl_events (
   timestamp_ns INTEGER NOT NULL,
@@ -196,106 +227,3 @@ CREATE TABLE schema_columns (
   description TEXT NOT NULL,
   PRIMARY KEY (table_name, column_name)
 ) STRICT, WITHOUT ROWID;
-
--- CROSS JOIN keeps the calls outermost: they are found by time, and everything else by its id.
-CREATE VIEW cuda_events AS
-SELECT
-  calls.start_ns AS id,
-  calls.start_ns AS timestamp_ns,
-  calls.duration_ns AS duration_ns,
-  max(calls.duration_ns - calls.runqueue_ns - calls.blocked_ns, 0) AS running_ns,
-  calls.runqueue_ns AS runqueue_ns,
-  calls.blocked_ns AS blocked_ns,
-  processes.pid AS pid,
-  threads.tid AS tid,
-  threads.comm AS comm,
-  ops.name AS op,
-  ops.layer AS layer,
-  ops.class AS class,
-  CASE WHEN ops.layer = 'runtime' THEN ops.name WHEN modules.is_runtime THEN ops.runtime_name END AS runtime_op,
-  shapes.device AS device,
-  shapes.stream AS stream,
-  calls.bytes AS bytes,
-  shapes.direction AS direction,
-  calls.ret_code AS ret_code,
-  processes.cgroup_id AS cgroup_id,
-  calls.stack_id AS stack_id,
-  calls.start_ns - calls.parent_delta_ns AS parent_id,
-  modules.path AS caller,
-  shapes.handle AS handle,
-  calls.address AS address,
-  waits.reason AS blocked_on,
-  waker_processes.pid AS woken_by_pid,
-  wakers.tid AS woken_by_tid,
-  wakers.comm AS woken_by_comm,
-  preemptor_processes.pid AS preempted_by_pid,
-  preemptors.tid AS preempted_by_tid,
-  preemptors.comm AS preempted_by_comm,
-  processes.comm AS process_comm,
-  processes.container_id AS container_id,
-  shapes.session_id AS session_id
-FROM calls
-CROSS JOIN shapes ON shapes.id = calls.shape_id
-CROSS JOIN ops ON ops.id = shapes.op_id
-CROSS JOIN threads ON threads.id = shapes.thread_id
-CROSS JOIN processes ON processes.id = threads.process_id
-LEFT JOIN modules ON modules.id = shapes.module_id
-LEFT JOIN waits ON waits.id = calls.wait_id
-LEFT JOIN threads AS wakers ON wakers.id = waits.woken_by_thread_id
-LEFT JOIN processes AS waker_processes ON waker_processes.id = wakers.process_id
-LEFT JOIN threads AS preemptors ON preemptors.id = waits.preempted_by_thread_id
-LEFT JOIN processes AS preemptor_processes ON preemptor_processes.id = preemptors.process_id;
-
-CREATE VIEW call_stats AS
-SELECT
-  call_counts.bucket_ns AS bucket_ns,
-  processes.pid AS pid,
-  threads.tid AS tid,
-  threads.comm AS comm,
-  ops.name AS op,
-  ops.layer AS layer,
-  ops.class AS class,
-  ops.runtime_name AS runtime_name,
-  call_counts.count AS count,
-  call_counts.sum_ns AS sum_ns,
-  call_counts.min_ns AS min_ns,
-  call_counts.max_ns AS max_ns,
-  call_counts.runqueue_ns AS runqueue_ns,
-  call_counts.blocked_ns AS blocked_ns,
-  call_counts.bytes AS bytes,
-  call_counts.errors AS errors,
-  call_counts.histogram AS histogram,
-  call_counts.fraction AS fraction,
-  processes.session_id AS session_id
-FROM call_counts
-CROSS JOIN ops ON ops.id = call_counts.op_id
-CROSS JOIN threads ON threads.id = call_counts.thread_id
-CROSS JOIN processes ON processes.id = threads.process_id;
-
-CREATE VIEW thread_times AS
-SELECT *, max(wall_ns - runqueue_ns - blocked_ns, 0) AS running_ns
-FROM (
-  SELECT
-    thread_usage.bucket_ns AS bucket_ns,
-    processes.pid AS pid,
-    threads.tid AS tid,
-    threads.comm AS comm,
-    wall_ns,
-    runqueue_ns,
-    futex_ns + io_ns + fault_ns + sleep_ns + poll_ns + stream_ns + ioctl_ns + other_ns AS blocked_ns,
-    futex_ns,
-    io_ns,
-    fault_ns,
-    sleep_ns,
-    poll_ns,
-    stream_ns,
-    ioctl_ns,
-    other_ns,
-    in_calls_ns,
-    in_calls_runqueue_ns,
-    in_calls_blocked_ns,
-    processes.session_id AS session_id
-  FROM thread_usage
-  CROSS JOIN threads ON threads.id = thread_usage.thread_id
-  CROSS JOIN processes ON processes.id = threads.process_id
-);

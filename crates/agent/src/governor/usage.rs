@@ -1,0 +1,96 @@
+//! What the tracer itself uses: CPU time of its process, and run time of its hooks in the kernel.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use gpuwhy_capture::Tracer;
+
+use crate::discovery::FileId;
+use crate::session::own_cpu_ns;
+
+/// The kernel times BPF programs in one second out of these, since timing them costs something too.
+const TIME_HOOKS_EVERY: u32 = 8;
+/// CPU time to take a record from the ring to the file, until it has been seen here.
+const RECORD_NS: f64 = 1500.0;
+/// Records in a second from which that can be told.
+const ENOUGH_RECORDS: u64 = 5000;
+const SMOOTH: f64 = 0.3;
+
+/// What was used within one bucket of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub hooks_ns: u64,
+}
+
+pub struct OwnUsage {
+    cpus: f64,
+    since: Instant,
+    cpu_ns: u64,
+    records: u64,
+    record_ns: f64,
+    /// Share of the machine, without what records cost.
+    base_share: f64,
+    seconds: u32,
+    timing: Option<(OwnedFd, u64)>,
+    /// Of a wall second.
+    hooks_share: f64,
+}
+
+impl OwnUsage {
+    pub fn start(now: Instant) -> Self {
+        Self {
+            cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
+            since: now,
+            cpu_ns: own_cpu_ns(),
+            records: 0,
+            record_ns: RECORD_NS,
+            base_share: 0.0,
+            seconds: 0,
+            timing: None,
+            hooks_share: 0.0,
+        }
+    }
+
+    pub fn add_record(&mut self) {
+        self.records += 1;
+    }
+
+    /// What a record costs, spread over all CPUs.
+    pub fn record_ns_per_cpu(&self) -> f64 {
+        self.record_ns / self.cpus
+    }
+
+    pub fn base_share(&self) -> f64 {
+        self.base_share
+    }
+
+    pub fn second(&mut self, now: Instant, tracer: &Tracer<FileId>) -> Usage {
+        let wall_ns = now.saturating_duration_since(self.since).as_nanos().max(1) as u64;
+        let cpu_now_ns = own_cpu_ns();
+        let cpu_ns = cpu_now_ns - self.cpu_ns;
+        self.time_hooks(tracer, wall_ns);
+        let hooks_ns = (self.hooks_share * wall_ns as f64) as u64;
+        let records = std::mem::take(&mut self.records);
+        if records >= ENOUGH_RECORDS {
+            self.record_ns += SMOOTH * (cpu_ns as f64 / records as f64 - self.record_ns);
+        }
+        // What hooks cost is on the accounts of the threads that switch.
+        let base_ns = (cpu_ns as f64 - records as f64 * self.record_ns).max(0.0);
+        self.base_share += SMOOTH * (base_ns / wall_ns as f64 / self.cpus - self.base_share);
+        self.since = now;
+        self.cpu_ns = cpu_now_ns;
+        Usage { wall_ns, cpu_ns, hooks_ns }
+    }
+
+    /// A kernel that does not time programs leaves the hooks out of the account.
+    fn time_hooks(&mut self, tracer: &Tracer<FileId>, wall_ns: u64) {
+        if let Some((_, before_ns)) = self.timing.take() {
+            self.hooks_share = tracer.hooks_ns().saturating_sub(before_ns) as f64 / wall_ns as f64;
+        } else if self.seconds.is_multiple_of(TIME_HOOKS_EVERY) {
+            self.timing = tracer.count_hooks().ok().map(|counting| (counting, tracer.hooks_ns()));
+        }
+        self.seconds += 1;
+    }
+}

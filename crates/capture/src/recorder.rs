@@ -1,0 +1,55 @@
+//! The flight recorder: the last calls that got no record, in kernel memory that is read only when something has gone
+//! wrong. Writing to it costs a call a few stores; old calls are overwritten by new ones.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapHandle};
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::families::calls::types::{call_record, detailed_call, record_kind};
+use crate::wire::{RawCall, Record};
+
+pub struct Recorder {
+    memory: MmapRaw,
+    slots: usize,
+}
+
+impl Recorder {
+    pub fn new(map: &MapHandle) -> Result<Self> {
+        let slots = map.max_entries() as usize;
+        let length = slots * size_of::<detailed_call>();
+        let memory = MmapOptions::new().len(length).map_raw(map.as_fd().as_raw_fd()).context("map the recorder")?;
+        Ok(Self { memory, slots })
+    }
+
+    /// Calls of a process that ended after this moment, in no order.
+    pub fn read(&self, pid: u32, after_ns: u64) -> Vec<RawCall> {
+        let calls = (0..self.slots).filter_map(|slot| self.call(slot));
+        calls.filter(|call| call.task.pid == pid && call.end_ns > after_ns).collect()
+    }
+
+    /// `None` for a place that is empty or being written to.
+    fn call(&self, slot: usize) -> Option<RawCall> {
+        // SAFETY: the slot is inside the mapping, and any bytes are a valid detailed_call.
+        let place = unsafe { self.memory.as_ptr().cast::<detailed_call>().add(slot) };
+        // SAFETY: as above.
+        let copy = unsafe { place.read_volatile() };
+        // SAFETY: as above.
+        let head = unsafe { (&raw const (*place).call.head).read_volatile() };
+        if (head.kind, head.at_ns) != (copy.call.head.kind, copy.call.head.at_ns) {
+            return None;
+        }
+        let length = match record_kind(copy.call.head.kind) {
+            record_kind::RECORD_CALL => size_of::<call_record>(),
+            record_kind::RECORD_DETAILED_CALL => size_of::<detailed_call>(),
+            _ => return None,
+        };
+        // SAFETY: the copy is at least this long and consists of integers.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const copy).cast::<u8>(), length) };
+        match Record::decode(bytes) {
+            Some(Record::Call(call)) => Some(call),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! How much slower a program gets when it is traced, by how often it calls and by how it is traced, and whether the
+//! tracer knows.
+//!
+//! For each rate one process runs all the time. Ways to watch it come and go, and each traced slice is set against the
+//! untraced ones just before and after it, so that a slow minute of the machine hits both. Being untraced is one of the
+//! ways: what that "costs" is the noise.
+//!
+//! A tracer that keeps to a budget is not started for each slice: it is stopped between two of its bursts, when no
+//! function that the program calls is probed, and goes on a moment later. That makes more and shorter turns, and the
+//! noise of minutes cancels out.
+
+mod estimate;
+mod ways;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use gpuwhy_testbed::{LaunchLoop, RunningLoop, Slice};
+use serde_json::{Value, json};
+
+use self::estimate::Estimate;
+use self::ways::{WAYS, Way};
+use super::statistics::{median, summary};
+use super::{Place, gpuwhy};
+
+pub use self::ways::BUSY_RATE;
+
+const RATES: &[u32] = &[100, 1_000, 10_000, 50_000, 100_000, 200_000];
+const THREADS: &[u32] = &[1, 2];
+/// Pairs of a traced and an untraced stretch where nothing else is asked for.
+const PAIRS: usize = 3;
+
+const UNTRACED_SLICE: Duration = Duration::from_secs(1);
+/// As long as the untraced slices before and after it together.
+const TRACED_SLICE: Duration = Duration::from_secs(2);
+/// The kernel may still remove probes when a tracer is gone.
+const AFTER_A_TRACER: Duration = Duration::from_millis(300);
+
+/// A turn of a tracer that is stopped and goes on: stopped for this long, going on for a while, and then measured. As
+/// soon as it goes on it has a burst to catch up with.
+const STOPPED_SLICE: Duration = Duration::from_millis(800);
+const AFTER_GOING_ON: Duration = Duration::from_millis(600);
+const TURNS_PER_PAIR: usize = 6;
+
+/// What is measured in one process.
+#[derive(Clone, Copy)]
+struct Cell {
+    rate: u32,
+    threads: u32,
+}
+
+/// One traced slice between two untraced ones, as shares of the untraced speed.
+struct Pair {
+    untraced_per_second: f64,
+    traced_per_second: f64,
+    slowdown: f64,
+    cpu_slowdown: f64,
+    estimate: Option<Estimate>,
+}
+
+pub fn run(place: &Place) -> Result<Value> {
+    let binary = gpuwhy::build()?;
+    let mut rows = Vec::new();
+    for cell in cells(place.quick) {
+        let pairs = pairs(place, cell);
+        eprintln!("  {} calls/s, {} thread(s), {pairs} pairs", cell.rate, cell.threads);
+        rows.extend(Run { place, binary: &binary, cell }.measure(pairs)?);
+    }
+    Ok(json!({
+        "untraced_slice_ms": UNTRACED_SLICE.as_millis() as u64,
+        "traced_slice_ms": TRACED_SLICE.as_millis() as u64,
+        "rows": rows,
+    }))
+}
+
+fn cells(quick: bool) -> Vec<Cell> {
+    let all = THREADS.iter().flat_map(|&threads| RATES.iter().map(move |&rate| Cell { rate, threads }));
+    all.filter(|cell| !quick || cell.rate == BUSY_RATE || (cell.rate == 10_000 && cell.threads == 1)).collect()
+}
+
+/// Budgets are compared at one rate, which therefore gets twice as many.
+fn pairs(place: &Place, cell: Cell) -> usize {
+    let pairs = place.pairs.unwrap_or(if place.quick { 1 } else { PAIRS });
+    if !place.quick && cell.rate == BUSY_RATE && cell.threads == 1 { pairs * 2 } else { pairs }
+}
+
+struct Run<'a> {
+    place: &'a Place,
+    binary: &'a Path,
+    cell: Cell,
+}
+
+impl Run<'_> {
+    /// Every way in turn, as often as there are to be pairs.
+    fn measure(&self, pairs: usize) -> Result<Vec<Value>> {
+        let Cell { rate, threads } = self.cell;
+        let mut workload = LaunchLoop::new(&self.place.testbed).threads(threads).rate(rate.into()).start()?;
+        workload.go()?;
+        workload.slice(UNTRACED_SLICE).context("warm up")?;
+        let ways: Vec<&Way> = WAYS.iter().filter(|way| way.is_for(rate, threads)).collect();
+        let (stoppable, ways): (Vec<&Way>, Vec<&Way>) = ways.into_iter().partition(|way| way.bursts_at(rate));
+        let mut results: Vec<Vec<Pair>> = ways.iter().map(|_| Vec::new()).collect();
+        let mut before = workload.slice(UNTRACED_SLICE)?;
+        for _ in 0..pairs {
+            for (way, results) in ways.iter().zip(&mut results) {
+                let traced = self.traced(way, &mut workload).with_context(|| format!("measure {}", way.name))?;
+                std::thread::sleep(AFTER_A_TRACER);
+                let after = workload.slice(UNTRACED_SLICE)?;
+                results.push(pair(&before, traced, &after));
+                before = after;
+            }
+        }
+        let mut rows: Vec<Value> = ways.iter().zip(results).map(|(way, pairs)| self.row(way, &pairs)).collect();
+        for way in stoppable {
+            let turns = self.turns(way, &mut workload, pairs * TURNS_PER_PAIR);
+            rows.push(self.row(way, &turns.with_context(|| format!("measure {}", way.name))?));
+        }
+        workload.finish()?;
+        Ok(rows)
+    }
+
+    /// A tracer that is there all the time, stopped and going on in turn.
+    fn turns(&self, way: &Way, workload: &mut RunningLoop, turns: usize) -> Result<Vec<Pair>> {
+        let pid = workload.pid();
+        let watching = way.start(self.place, self.binary, pid, &self.out())?;
+        std::thread::sleep(way.settle());
+        let mut slices = Vec::with_capacity(turns);
+        watching.halt()?;
+        let mut before = workload.slice(STOPPED_SLICE)?;
+        for _ in 0..turns {
+            watching.go_on();
+            std::thread::sleep(AFTER_GOING_ON);
+            let from_ns = estimate::unix_ns()?;
+            let traced = workload.slice(TRACED_SLICE)?;
+            let span_ns = from_ns..estimate::unix_ns()?;
+            watching.halt()?;
+            let after = workload.slice(STOPPED_SLICE)?;
+            slices.push((before, traced, span_ns, after.clone()));
+            before = after;
+        }
+        watching.go_on();
+        watching.stop()?;
+        let turn = |(before, traced, span_ns, after)| {
+            let estimate = Estimate::read(&self.out(), pid, span_ns)?;
+            Ok(pair(&before, (traced, Some(estimate)), &after))
+        };
+        let pairs = slices.into_iter().map(turn).collect();
+        std::fs::remove_file(self.out())?;
+        pairs
+    }
+
+    fn traced(&self, way: &Way, workload: &mut RunningLoop) -> Result<(Slice, Option<Estimate>)> {
+        let pid = workload.pid();
+        let watching = way.start(self.place, self.binary, pid, &self.out())?;
+        std::thread::sleep(way.settle());
+        let from_ns = estimate::unix_ns()?;
+        let slice = workload.slice(TRACED_SLICE)?;
+        let span_ns = from_ns..estimate::unix_ns()?;
+        if !watching.stop()? {
+            return Ok((slice, None));
+        }
+        let estimate = Estimate::read(&self.out(), pid, span_ns)?;
+        std::fs::remove_file(self.out())?;
+        Ok((slice, Some(estimate)))
+    }
+
+    fn out(&self) -> PathBuf {
+        self.place.dir.path().join("overhead.db")
+    }
+
+    fn row(&self, way: &Way, pairs: &[Pair]) -> Value {
+        let all = |figure: fn(&Pair) -> f64| pairs.iter().map(figure).collect::<Vec<f64>>();
+        let per_thread = |figure| median(all(figure)) / f64::from(self.cell.threads);
+        let estimates: Vec<&Estimate> = pairs.iter().filter_map(|pair| pair.estimate.as_ref()).collect();
+        json!({
+            "rate": self.cell.rate,
+            "threads": self.cell.threads,
+            "way": way.name,
+            "budget": way.budget,
+            "rung": way.rung,
+            "pairs": pairs.len(),
+            "untraced_per_second": per_thread(|pair| pair.untraced_per_second),
+            "traced_per_second": per_thread(|pair| pair.traced_per_second),
+            "slowdown": summary(all(|pair| pair.slowdown)),
+            "cpu_slowdown": summary(all(|pair| pair.cpu_slowdown)),
+            "slowdowns": all(|pair| pair.slowdown),
+            "estimate": Estimate::middle(&estimates),
+        })
+    }
+}
+
+fn pair(before: &Slice, (traced, estimate): (Slice, Option<Estimate>), after: &Slice) -> Pair {
+    let untraced = |figure: fn(&Slice) -> f64| f64::midpoint(figure(before), figure(after));
+    let slowdown = |figure: fn(&Slice) -> f64| 1.0 - figure(&traced) / untraced(figure);
+    Pair {
+        untraced_per_second: untraced(Slice::rounds_per_second),
+        traced_per_second: traced.rounds_per_second(),
+        slowdown: slowdown(Slice::rounds_per_second),
+        cpu_slowdown: slowdown(Slice::rounds_per_cpu_second),
+        estimate,
+    }
+}

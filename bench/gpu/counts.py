@@ -7,13 +7,14 @@ Prints the table last and writes counts.json; copy that to docs/results/gpu-coun
 """
 
 import json
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+import machine
 
 STEPS = {"training": 10, "decode": 5, "graph": 5, "allocation": 10}
 
@@ -107,20 +108,11 @@ def sound(gpuwhy, database):
     return {**facts, "lost": lost[0]["n"], **split, "adds_up": facts["seen"] == facts["stored"] + lost[0]["n"], "devices": devices, "callers": callers}
 
 
-def machine():
-    import torch
-
-    smi = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
-    gpu, driver = (part.strip() for part in smi.stdout.strip().split(","))
-    return {"gpu": gpu, "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__,
-            "python": platform.python_version(), "kernel": platform.release()}
-
-
 def main():
     if sys.argv[1] == "--workload":
         return run_workload(sys.argv[2])
     gpuwhy, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    results = {"machine": machine(), "rows": [], "sound": {}}
+    results = {"machine": machine.describe(), "rows": [], "sound": {}}
     log = []
     with tempfile.TemporaryDirectory() as folder:
         for name in STEPS:

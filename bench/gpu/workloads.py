@@ -3,11 +3,17 @@
 import torch
 
 
-def training():
-    """One step of a GPT-2 small: forward, backward, optimizer, and the loss read back."""
+def gpt2():
+    """GPT-2 small with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config()).cuda()
+    with torch.device("cuda"):
+        return GPT2LMHeadModel(GPT2Config())
+
+
+def training():
+    """One step of a GPT-2 small: forward, backward, optimizer, and the loss read back."""
+    model = gpt2()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(0, 50257, (4, 256), device="cuda")
 
@@ -23,9 +29,7 @@ def training():
 
 def decode():
     """Sixteen tokens from the same model, one at a time."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
+    model = gpt2().eval()
     prompt = torch.randint(0, 50257, (1, 32), device="cuda")
 
     def step():
@@ -66,4 +70,76 @@ def allocation():
     return step
 
 
-WORKLOADS = {"training": training, "decode": decode, "graph": graph, "allocation": allocation}
+def storm():
+    """Two thousand launches of a kernel that does next to nothing, as fast as Python issues them."""
+    x = torch.zeros(1 << 10, device="cuda")
+
+    def step():
+        for _ in range(2000):
+            x.add_(1)
+
+    return step
+
+
+def graph_decode():
+    """Sixty-four tokens from the same model, each one replay of a CUDA graph and one read of the token."""
+    model = gpt2().eval()
+    window = torch.randint(0, 50257, (1, 32), device="cuda")
+
+    @torch.no_grad()
+    def forward():
+        token = model(window, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+        window.copy_(torch.cat([window[:, 1:], token], dim=1))
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            forward()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        forward()
+
+    def step():
+        for _ in range(64):
+            captured.replay()
+            window[0, -1].item()
+
+    return step
+
+
+class Images(torch.utils.data.Dataset):
+    """Pictures that take a few milliseconds of CPU each, as decoding and resizing do."""
+
+    def __len__(self):
+        return 1024
+
+    def __getitem__(self, index):
+        picture = torch.full((1, 3, 256, 256), index % 251, dtype=torch.uint8).float()
+        for size in (224, 288, 64):
+            picture = torch.nn.functional.interpolate(picture, size=size, mode="bilinear", antialias=True)
+        return picture[0] / 255, index % 10
+
+
+def loader():
+    """An epoch of a small network that waits for its four loading processes."""
+    batches = torch.utils.data.DataLoader(Images(), batch_size=16, num_workers=4, pin_memory=True,
+                                          persistent_workers=True)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(),
+                                torch.nn.LazyLinear(10)).cuda()
+    model(torch.zeros(1, 3, 64, 64, device="cuda"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step():
+        for pictures, labels in batches:
+            optimizer.zero_grad(set_to_none=True)
+            logits = model(pictures.cuda(non_blocking=True))
+            loss = torch.nn.functional.cross_entropy(logits, labels.cuda(non_blocking=True))
+            loss.backward()
+            optimizer.step()
+
+    return step
+
+
+WORKLOADS = {"training": training, "decode": decode, "graph": graph, "allocation": allocation, "storm": storm,
+             "graph_decode": graph_decode, "loader": loader}

@@ -105,8 +105,11 @@ Two threads make a known number of calls; every ninth sleeps for 5 ms, and anoth
 of them are exactly running + run queue + blocked. *Sleep* is the part of a sleeping call that was blocked. The verdict
 also wants the right reason and waker for each wait, nothing lost, and no program or probe refused.
 
-| kernel | attach path | made | counted | kept | split | sleep | verdict |
-|---|---|---|---|---|---|---|---|
+Then a thread launches 4,000 times a second, seen in bursts only, between which its probes are removed: *seen* is the
+share of the launches that was seen, *off* how far the estimated number is from the true one.
+
+| kernel | attach path | made | counted | kept | split | sleep | seen | off | verdict |
+|---|---|---|---|---|---|---|---|---|---|
 END
     cat "$1"
 }

@@ -67,7 +67,7 @@ def run_workload(name):
 
 def trace(gpuwhy, name, folder):
     database = folder / f"{name}.db"
-    command = [gpuwhy, "trace", "--live", "never", "--out", database, "--", sys.executable, __file__, "--workload", name]
+    command = [gpuwhy, "trace", "--budget", "0", "--live", "never", "--out", database, "--", sys.executable, __file__, "--workload", name]
     finished = subprocess.run(command, capture_output=True, text=True)
     if finished.returncode:
         sys.exit(f"{name}: exit code {finished.returncode}\n{finished.stdout}\n{finished.stderr}")

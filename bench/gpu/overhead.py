@@ -6,9 +6,11 @@ turn and says how much slower they become.
 
 One process holds all workloads. A pair is a traced slice of one workload between two untraced ones; a slice runs whole
 units (a step, 16 tokens, 2,000 launches...) for a second or two and yields their mean time. Pairs of all workloads and
-ways take turns until the time is over, so a slow minute hits all of them. Tracers start and settle while the workload
-runs. The way `untraced` is the noise: an untraced slice between its two neighbours, as far apart as those of a pair.
-The profiler comes last, since it leaves CUPTI behind in the process, and is compared with the untraced slices before.
+ways take turns until the time is over, so a slow minute hits all of them. gpuwhy is suspended between slices, as Ctrl-Z
+does it, instead of being started for each: it takes its probes out until it is resumed. Tracers start and settle while
+the workload runs. The way `untraced` is the noise: an untraced slice between its two neighbours, as far apart as those
+of a pair. The profiler comes last, since it leaves CUPTI behind in the process, and is compared with the untraced
+slices before.
 
 Prints the table last and writes gpu-overhead.json. Needs root. bench/gpu/pack_bpftrace.sh makes the bpftrace archive.
 """
@@ -43,18 +45,21 @@ UNTRACED_S = 1.0
 class Way:
     settle_s: float = 0.5
     slice_s: float = 1.0
+    # Slices each time the tracer is started, for one that can be suspended between them.
+    turns: int = 2
 
 
 WAYS = {
     "untraced": Way(),
     # Its budget is kept with windows every half second or so: it takes a while to find them and a slice holds several.
-    "default": Way(settle_s=3.0, slice_s=2.0),
+    "default": Way(settle_s=3.0, slice_s=2.0, turns=6),
     "everything": Way(),
     "bpftrace": Way(),
     "profiler": Way(),
 }
-TURN = ("default", "everything", "default", "bpftrace")
-PROFILER_SHARE = 0.15
+TURN = ("default", "everything", "bpftrace")
+AFTER_RESUMING_S = 0.6
+PROFILER_SHARE = 0.12
 # What a pair may take as long as none has been measured.
 FIRST_PAIR_S = 10.0
 
@@ -145,7 +150,7 @@ class Bench:
                 continue
             untraced = untraced or [self.untraced(workload)]
             try:
-                slice_, facts = self.traced(workload, way)
+                slice_, facts, turns = self.traced(workload, way)
             except NotRun as error:
                 cell.not_run = str(error)
                 continue
@@ -153,8 +158,10 @@ class Bench:
             if way == "profiler":
                 clean = statistics.median(self.clean[workload])
                 cell.add(slice_["unit_ms"], clean, left_behind=untraced[-1] / clean - 1)
-            else:
+            elif not turns:
                 cell.add(slice_["unit_ms"], statistics.mean(untraced[-2:]), **facts)
+            for before, between, after in turns:
+                cell.add(between, statistics.mean([before, after]), **facts)
             took_any = True
             self.longest_pair_s[way] = max(self.longest_pair_s.get(way, 0), time.monotonic() - begun)
         if noise := not self.has_profiled and self.cells.get((workload, "untraced")):
@@ -169,19 +176,34 @@ class Bench:
             self.clean[workload].append(unit_ms)
         return unit_ms
 
-    def traced(self, workload: str, way: str) -> tuple[dict, dict]:
-        """A traced slice, and what the tracer says about it."""
+    def traced(self, workload: str, way: str) -> tuple[dict, dict, list[tuple[float, float, float]]]:
+        """A traced slice, what the tracer says about it, and the turns of one that can be suspended."""
         if way == "profiler":
-            return self.measured.run(workload, WAYS[way].slice_s, profiled=True), {}
+            return self.measured.run(workload, WAYS[way].slice_s, profiled=True), {}, []
         tracer = self.tracers[way]
         running = tracer.start(self.measured)
         try:
             self.settle(running, workload, WAYS[way].settle_s)
             slice_ = self.measured.run(workload, WAYS[way].slice_s)
             running.check()
+            turns = self.turns(running, workload, way) if isinstance(tracer, Gpuwhy) else []
         finally:
             running.stop()
-        return slice_, tracer.facts(running, self.measured, slice_)
+        return slice_, tracer.facts(running, self.measured, slice_), turns
+
+    def turns(self, running: Running, workload: str, way: str) -> list[tuple[float, float, float]]:
+        """Milliseconds of slices with the tracer suspended, resumed, and suspended again: that makes more and shorter
+        turns than starting it for each."""
+        running.suspend()
+        slices = [self.untraced(workload)]
+        for _ in range(WAYS[way].turns):
+            running.resume()
+            self.measured.run(workload, AFTER_RESUMING_S)
+            slices.append(self.measured.run(workload, WAYS[way].slice_s)["unit_ms"])
+            running.suspend()
+            slices.append(self.untraced(workload))
+        running.resume()
+        return list(zip(slices[::2], slices[1::2], slices[2::2]))
 
     def settle(self, running: Running, workload: str, settle_s: float) -> None:
         give_up = time.monotonic() + 30

@@ -14,7 +14,7 @@ trap 'rm -rf "$dir"' EXIT
 # one waits for another thread.
 made=1804 each=200
 trace() {
-    "$gpuwhy" trace --out "$dir/trace.db" "$@" -- "$testbed/workload" --threads 2 --calls 900 --mix all \
+    "$gpuwhy" trace --budget 0 --out "$dir/trace.db" "$@" -- "$testbed/workload" --threads 2 --calls 900 --mix all \
         --op cuStreamSynchronize --behave sleep --ns 5000000 --op cuEventRecord --behave futex --ns 1000000
 }
 
@@ -62,7 +62,24 @@ judge() {
             WHERE op = 'cuEventRecord' AND blocked_on = 'futex'" | sort)"
     expect 'lost' 0 "$lost"
     expect 'programs or probes refused' 0 "$refused"
-    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | ${wrong:-ok} |"
+    in_bursts "$@"
+    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | $seen % | $off % | ${wrong:-ok} |"
+}
+
+# A function that is seen in bursts only: links come and go, and the count is estimated.
+in_bursts() {
+    rm -f "$dir"/*
+    "$gpuwhy" trace --budget 1% --rung bursts --out "$dir/trace.db" "$@" -- "$testbed/workload" --threads 1 \
+        --mix launch --rate 4000 --duration 8 >"$dir/truth" || wrong="$wrong trace in bursts failed;"
+    launches=$(truth cuLaunchKernel '\4')
+    ask "SELECT 100 * sum(count) / sum(estimate) AS seen, 100 * abs(sum(estimate) - ${launches:-0}) / ${launches:-1} AS off,
+            (SELECT count(*) FROM rungs WHERE rung = 'bursts') AS lowered
+        FROM call_stats WHERE op = 'cuLaunchKernel'" >"$dir/sums"
+    IFS=, read -r seen off lowered <"$dir/sums"
+    at_least 'functions in bursts' 1 "$lowered"
+    at_least 'percent seen' 1 "$seen"
+    at_least 'percent not seen' 10 $((100 - ${seen:-100}))
+    at_least 'percent right' 70 $((100 - ${off:-100}))
 }
 
 since() { [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]; }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gpuwhy_capture::{Capability, Yardstick, capabilities};
+use gpuwhy_capture::{Calibration, Capability, Options, Tracer, Yardstick, capabilities};
 
 use crate::discovery::{Discovery, has_telling_name};
 use crate::gpus::Gpus;
@@ -52,7 +52,7 @@ pub fn check() -> Report {
     let procfs = Procfs::default();
     let mut checks: Vec<Check> = capabilities().into_iter().map(from_capability).collect();
     if checks.iter().all(|check| check.ok) {
-        checks.push(probes());
+        checks.extend(probes());
     }
     checks.push(gpu(&Gpus::read("/proc".as_ref())));
     Report { checks, processes: processes(&procfs) }
@@ -66,19 +66,28 @@ fn from_capability(capability: Capability) -> Check {
     Check { name: capability.name.to_owned(), ok, required: capability.required, detail, hint }
 }
 
-fn probes() -> Check {
-    let (ok, detail, hint) = match Yardstick::measure() {
-        Ok(yardstick) => {
-            let detail =
-                format!("{} uprobes, {} ns for an entry and a return", yardstick.path.as_str(), yardstick.probe_ns);
-            (true, detail, None)
+/// Loads the real programs, and measures them on a function of our own.
+fn probes() -> Vec<Check> {
+    let check =
+        |name: &str, detail: String| Check { name: name.to_owned(), ok: true, required: true, detail, hint: None };
+    match Tracer::<()>::load(&Options::default()) {
+        Ok(tracer) => {
+            let Yardstick { path, probe_ns } = tracer.yardstick;
+            let probes = format!("{} uprobes, {probe_ns} ns for an empty entry and return", path.as_str());
+            vec![check("probes", probes), Check { required: false, ..check("cost", cost(&tracer.calibration)) }]
         }
         Err(error) => {
             let hint = "BPF may be locked down: see `sysctl kernel.unprivileged_bpf_disabled` and the kernel's log";
-            (false, format!("{error:#}"), Some(hint.to_owned()))
+            let failed = Check { ok: false, hint: Some(hint.to_owned()), ..check("probes", format!("{error:#}")) };
+            vec![failed]
         }
-    };
-    Check { name: "probes".to_owned(), ok, required: true, detail, hint }
+    }
+}
+
+fn cost(calibration: &Calibration) -> String {
+    let figures = calibration.figures().map(|(what, ns)| format!("{what} {ns:.0} ns"));
+    let machine = if calibration.is_virtual_machine { ", in a virtual machine" } else { "" };
+    format!("{}{machine}", figures.join(", "))
 }
 
 fn gpu(gpus: &Gpus) -> Check {

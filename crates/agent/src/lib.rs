@@ -23,4 +23,4 @@ pub use gpus::Gpus;
 pub use live::{CallSeen, Cost, Live, LiveRow, Watch};
 pub use procfs::Procfs;
 pub use target::{Target, user_id};
-pub use trace::{Ended, Outcome, TraceOptions, trace};
+pub use trace::{Ended, Outcome, Signals, TraceOptions, trace};

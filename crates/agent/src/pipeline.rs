@@ -312,8 +312,9 @@ impl Pipeline {
             self.writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
             self.note("the wall clock was set during the trace; later times follow the new setting")?;
         }
-        let Usage { wall_ns, cpu_ns, hooks_ns } = tick.usage;
-        self.writer.agent_usage(&AgentUsage { bucket_ns: self.bucket_ns, wall_ns, cpu_ns, hooks_ns })?;
+        let Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns } = tick.usage;
+        let bucket_ns = self.bucket_ns;
+        self.writer.agent_usage(&AgentUsage { bucket_ns, wall_ns, cpu_ns, hooks_ns, call_program_ns })?;
         self.bucket_ns = self.clock.unix_ns(now.monotonic_ns);
         self.writer.losses(&tick.losses)?;
         self.live.note_cost(&tick.usage, tick.worst);

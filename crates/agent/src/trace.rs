@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,8 +69,16 @@ pub struct Outcome {
     pub file: PathBuf,
 }
 
-/// Takes a trace until its time is up, its targets are gone, or `stop` is set.
-pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, stop: &AtomicBool) -> Result<Outcome> {
+/// What the user wants while a trace is taken.
+#[derive(Default)]
+pub struct Signals {
+    pub stop: Arc<AtomicBool>,
+    /// Take the probes out and stop this process, as Ctrl-Z does; they are put back when it is continued.
+    pub suspend: Arc<AtomicBool>,
+}
+
+/// Takes a trace until its time is up, its targets are gone, or the user wants it to stop.
+pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -> Result<Outcome> {
     if let Some(problem) = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
         return Err(problem.into());
     }
@@ -103,7 +112,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, stop: &AtomicBool) -
     }
     writing.note(format!("tracing {} functions", run.probes));
     let child = run.start_command(&options.target);
-    let ended = child.and_then(|child| run.until_ended(options.duration, child, stop));
+    let ended = child.and_then(|child| run.until_ended(options.duration, child, signals));
     run.finish();
     let live = writing.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
     Ok(Outcome { ended: ended?, live, file: options.out.clone() })
@@ -214,7 +223,7 @@ impl Run<'_> {
         &mut self,
         duration: Option<Duration>,
         mut child: Option<Child>,
-        stop: &AtomicBool,
+        signals: &Signals,
     ) -> Result<Ended> {
         let started = Instant::now();
         let mut next_tick = started + TICK_EVERY;
@@ -232,12 +241,15 @@ impl Run<'_> {
             if self.learning_until.take_if(|until| *until <= now).is_some() {
                 self.tracer.stop_learning();
             }
-            if stop.load(Ordering::Relaxed) {
+            if signals.stop.load(Ordering::Relaxed) {
                 return Ok(self.interrupted(child.as_mut()));
+            }
+            if signals.suspend.swap(false, Ordering::Relaxed) {
+                self.suspend();
             }
             if self.writing.has_failed() {
                 // Why is the writer's to say.
-                return Ok(self.without_trace(child.as_mut(), stop));
+                return Ok(self.without_trace(child.as_mut(), &signals.stop));
             }
             if duration.is_some_and(|duration| started.elapsed() >= duration) {
                 return Ok(Ended::DurationOver);
@@ -251,6 +263,20 @@ impl Run<'_> {
             let due = self.governor.due_at(self.tracer).saturating_duration_since(Instant::now());
             self.tracer.wait(DRAIN_EVERY.min(due));
         }
+    }
+
+    /// A tracer that is stopped takes nothing from anybody.
+    fn suspend(&mut self) {
+        self.write(|run| run.governor.suspend(run.tracer));
+        self.tracer.suspend();
+        let records = self.tracer.drain();
+        self.take(records, true);
+        self.writing.note("suspended; no call is seen until it is continued".to_owned());
+        let since = Instant::now();
+        // SAFETY: raising a signal has no preconditions; the process stops here until somebody continues it.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        self.governor.resume(self.tracer.resume());
+        self.writing.note(format!("continued after {:.1} s", since.elapsed().as_secs_f64()));
     }
 
     /// The command gets the signal too, unless its terminal has already sent it, and a moment to end by itself.

@@ -2,7 +2,7 @@
 //! does a little work between two calls, as programs do. A probe in a tight loop would look cheaper than it is.
 
 use std::arch::naked_asm;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -32,6 +32,8 @@ pub struct Calibration {
     pub kept_ns: f64,
     /// What a probe costs more where the kernel has to single-step the instruction.
     pub stepped_extra_ns: f64,
+    /// The part of a kept call that the program at its entry, or the one at its return, takes.
+    pub program_ns: f64,
     /// Leaving the CPU and coming back, for a thread whose time is split.
     pub switch_ns: f64,
     pub is_virtual_machine: bool,
@@ -39,13 +41,14 @@ pub struct Calibration {
 
 impl Calibration {
     /// Every figure by name.
-    pub fn figures(&self) -> [(&'static str, f64); 6] {
+    pub fn figures(&self) -> [(&'static str, f64); 7] {
         [
             ("skipped hit", self.skipped_ns),
             ("counted call", self.counted_ns),
             ("recorded call", self.recorded_ns),
             ("kept call", self.kept_ns),
             ("single step", self.stepped_extra_ns),
+            ("program", self.program_ns),
             ("switch", self.switch_ns),
         ]
     }
@@ -137,6 +140,8 @@ fn measure(
         }
         drain();
     }
+    calls.set_mode(row, RowMode::ROW_IN_BURSTS);
+    let (program_ns, switch_ns) = program_times(worker, calls, hooks)?;
     calls.set_mode(row, RowMode::ROW_ALWAYS);
     calls.open_burst(false);
     let [plain, skipped, counted, recorded, kept, stepped] = costs.map(median);
@@ -146,7 +151,8 @@ fn measure(
         recorded_ns: (recorded - plain).max(0.0),
         kept_ns: (kept - plain).max(0.0),
         stepped_extra_ns: (stepped - counted).max(0.0),
-        switch_ns: switch_ns(worker, hooks)?,
+        program_ns,
+        switch_ns,
         is_virtual_machine: is_virtual_machine(),
     })
 }
@@ -156,15 +162,39 @@ fn median(mut costs: Vec<f64>) -> f64 {
     costs.get(costs.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn switch_ns(worker: &Worker, hooks: &[BorrowedFd<'_>]) -> Result<f64> {
-    let _counting = count_run_time()?;
-    let before = run_time_ns(hooks);
+/// What programs take, by the kernel's own clock: those at calls and those at switches.
+fn program_times(worker: &Worker, calls: &Calls, hooks: &[BorrowedFd<'_>]) -> Result<(f64, f64)> {
+    let _timing = time_programs()?;
+    let before = calls.run_time();
+    for _ in 0..TURNS {
+        worker.call(pushes)?;
+    }
+    let program_ns = calls.run_time().since(before).mean_ns();
+    let before = run_time(hooks.iter().copied());
     worker.sleep()?;
-    Ok((run_time_ns(hooks) - before) as f64 / f64::from(SLEEPS))
+    let switches = run_time(hooks.iter().copied()).since(before);
+    Ok((program_ns, switches.ns as f64 / f64::from(SLEEPS)))
 }
 
-/// Lets the kernel time BPF programs until the result is dropped, which costs each run two readings of a clock.
-pub fn count_run_time() -> Result<OwnedFd> {
+/// How long and how often programs have run, all CPUs together, while that was timed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Runs {
+    pub ns: u64,
+    pub count: u64,
+}
+
+impl Runs {
+    pub fn since(self, before: Self) -> Self {
+        Self { ns: self.ns.saturating_sub(before.ns), count: self.count.saturating_sub(before.count) }
+    }
+
+    pub fn mean_ns(self) -> f64 {
+        self.ns as f64 / self.count.max(1) as f64
+    }
+}
+
+/// Lets the kernel time BPF programs until the result is dropped.
+pub fn time_programs() -> Result<OwnedFd> {
     // SAFETY: the call takes a number and returns a new descriptor or an error.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     anyhow::ensure!(fd >= 0, "the kernel does not time BPF programs: {}", std::io::Error::last_os_error());
@@ -172,9 +202,10 @@ pub fn count_run_time() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How long these programs have run, all CPUs together, while that was counted.
-pub fn run_time_ns(programs: &[BorrowedFd<'_>]) -> u64 {
-    programs.iter().map(|program| program_info(program.as_fd()).run_time_ns).sum()
+pub fn run_time<'a>(programs: impl Iterator<Item = BorrowedFd<'a>>) -> Runs {
+    programs
+        .map(program_info)
+        .fold(Runs::default(), |sum, info| Runs { ns: sum.ns + info.run_time_ns, count: sum.count + info.run_cnt })
 }
 
 /// What the kernel says about a program; all zeros when it says nothing.

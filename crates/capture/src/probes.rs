@@ -123,24 +123,12 @@ impl<Name: Eq + Hash> Probes<Name> {
         let held = File::open(path).with_context(|| format!("open {}", path.display()))?;
         let mut file =
             ProbedFile { held, probes, alone: BTreeMap::new(), together: Attached::default(), own: HashMap::new() };
+        attach_file(&mut file, &self.alone, &self.sampling, calls);
         let mut report = AttachReport::default();
-        let rows: BTreeSet<u16> = file.probes.iter().map(|probe| probe.row as u16).collect();
-        for &row in rows.iter().filter(|&&row| self.is_alone(row, calls) && !self.sampling.rows.contains_key(&row)) {
-            let attached = attach_always(&file, |other| other == row, calls);
-            report.add(&attached);
-            file.alone.insert(row, attached);
-        }
-        file.together = attach_always(&file, |row| !self.is_alone(row, calls), calls);
-        report.add(&file.together);
+        file.alone.values().chain([&file.together]).for_each(|attached| report.add(attached));
         report.probes += file.probes_of(|row| self.sampling.rows.contains_key(&row)).len();
         self.files.insert(name, file);
         Ok(report)
-    }
-
-    /// Launches can become too many in any program. Where each probe is a link, there is nothing to share.
-    fn is_alone(&self, row: u16, calls: &Calls) -> bool {
-        let launches = wire::row(row.into()).is_some_and(|row| row.class() == CallClass::Launch);
-        launches || self.alone.contains(&row) || calls.path() == AttachPath::Single
     }
 
     /// Changes what is seen in bursts; not while one is open. `at_the_moment` runs when the change takes effect.
@@ -170,12 +158,13 @@ impl<Name: Eq + Hash> Probes<Name> {
     /// Takes functions that are to be seen in bursts out of the link that they share with others: one without them
     /// takes its place.
     fn take_out(&mut self, calls: &mut Calls) {
-        let leaving: Vec<u16> = self.sampling.rows.keys().copied().filter(|&row| !self.is_alone(row, calls)).collect();
+        let stays = |row: u16, alone: &BTreeSet<u16>| !is_alone(row, alone, calls);
+        let leaving: Vec<u16> = self.sampling.rows.keys().copied().filter(|&row| stays(row, &self.alone)).collect();
         if leaving.is_empty() {
             return;
         }
         let rows = self.files.values().flat_map(|file| &file.probes).map(|probe| probe.row as u16);
-        let staying: BTreeSet<u16> = rows.filter(|row| !self.is_alone(*row, calls) && !leaving.contains(row)).collect();
+        let staying: BTreeSet<u16> = rows.filter(|row| stays(*row, &self.alone) && !leaving.contains(row)).collect();
         let generations: Vec<u8> = calls.generations().iter().map(|generation| generation.wrapping_add(1)).collect();
         let attach = |file: &ProbedFile| {
             let probes = file.probes_of(|row| staying.contains(&row));
@@ -209,8 +198,7 @@ impl<Name: Eq + Hash> Probes<Name> {
         for &(pid, row) in self.sampling.exempt.difference(&before.exempt) {
             calls.set_own_link(pid, row, true);
             for file in self.files.values_mut() {
-                let probes = file.probes_of(|other| other == row);
-                let attached = Attached::attach(&calls.programs(), &file.path(), &probes, LinkKind::OneProcess(pid));
+                let attached = attach_own(file, pid, row, calls);
                 file.own.insert((pid, row), attached);
             }
         }
@@ -256,6 +244,42 @@ impl<Name: Eq + Hash> Probes<Name> {
         self.burst_removal = Some(thread::spawn(|| remove_all(links)));
     }
 
+    /// Takes all links out for a while, and waits until they are gone.
+    pub fn suspend(&mut self, calls: &mut Calls) {
+        let mut links: Vec<Attached> = self.burst.take().into_iter().flatten().collect();
+        for file in self.files.values_mut() {
+            links.push(std::mem::take(&mut file.together));
+            links.extend(std::mem::take(&mut file.alone).into_values());
+            links.extend(file.own.drain().map(|(_, attached)| attached));
+        }
+        self.each_row(|row| calls.removes_links(row));
+        remove_all(links);
+        self.wait_for_removals();
+    }
+
+    /// Puts them back.
+    pub fn resume(&mut self, calls: &Calls) {
+        let (alone, sampling) = (&self.alone, &self.sampling);
+        for file in self.files.values_mut() {
+            attach_file(file, alone, sampling, calls);
+            for &(pid, row) in &sampling.exempt {
+                file.own.insert((pid, row), attach_own(file, pid, row, calls));
+            }
+        }
+    }
+
+    fn each_row(&self, mut what: impl FnMut(u16)) {
+        let rows = self.files.values().flat_map(|file| &file.probes).map(|probe| probe.row as u16);
+        rows.collect::<BTreeSet<u16>>().into_iter().for_each(&mut what);
+    }
+
+    fn wait_for_removals(&mut self) {
+        for removal in self.removals.drain(..).chain(self.burst_removal.take()) {
+            // A thread that only closes descriptors has nothing to tell.
+            let _ = removal.join();
+        }
+    }
+
     /// Takes everything out, `more` links with it.
     pub fn detach(&mut self, path: AttachPath, calls: &mut Calls, more: Vec<Attached>) -> Result<()> {
         let files = self.files.drain().map(|(_, file)| file);
@@ -267,12 +291,30 @@ impl<Name: Eq + Hash> Probes<Name> {
             return leave_to_child(links).context("leave the removal of probes to a child");
         }
         remove_all(links);
-        for removal in self.removals.drain(..).chain(self.burst_removal.take()) {
-            // A thread that only closes descriptors has nothing to tell.
-            let _ = removal.join();
-        }
+        self.wait_for_removals();
         Ok(())
     }
+}
+
+/// Launches can become too many in any program. Where each probe is a link, there is nothing to share.
+fn is_alone(row: u16, alone: &BTreeSet<u16>, calls: &Calls) -> bool {
+    let launches = wire::row(row.into()).is_some_and(|row| row.class() == CallClass::Launch);
+    launches || alone.contains(&row) || calls.path() == AttachPath::Single
+}
+
+/// Probes a file as it is due; functions that are seen in bursts join the next one.
+fn attach_file(file: &mut ProbedFile, alone: &BTreeSet<u16>, sampling: &Sampling, calls: &Calls) {
+    let rows: BTreeSet<u16> = file.probes.iter().map(|probe| probe.row as u16).collect();
+    for row in rows.into_iter().filter(|row| !sampling.rows.contains_key(row) && is_alone(*row, alone, calls)) {
+        let attached = attach_always(file, |other| other == row, calls);
+        file.alone.insert(row, attached);
+    }
+    file.together = attach_always(file, |row| !is_alone(row, alone, calls), calls);
+}
+
+fn attach_own(file: &ProbedFile, pid: u32, row: u16, calls: &Calls) -> Attached {
+    let probes = file.probes_of(|other| other == row);
+    Attached::attach(&calls.programs(), &file.path(), &probes, LinkKind::OneProcess(pid))
 }
 
 /// Probes functions of a file all the time.

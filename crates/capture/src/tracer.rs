@@ -12,7 +12,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::apis::When;
 use crate::attach::{AttachPath, Attached, LinkKind};
-use crate::calibration::{Calibration, calibrate, count_run_time, run_time_ns};
+use crate::calibration::{Calibration, Runs, calibrate, run_time, time_programs};
 use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::{Calls, types};
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
@@ -82,6 +82,15 @@ impl Default for Options {
             keep_min_ns: 0,
         }
     }
+}
+
+/// How long and how often programs have run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunTime {
+    /// Those of the scheduler and of processes.
+    pub hooks: Runs,
+    /// Those at the entry and return of calls.
+    pub calls: Runs,
 }
 
 /// `File` is the caller's name for an attached file.
@@ -250,15 +259,15 @@ impl<File: Eq + Hash> Tracer<File> {
         records
     }
 
-    /// How long the hooks have run in the kernel while [`Tracer::count_hooks`] was held, on all CPUs.
-    pub fn hooks_ns(&self) -> u64 {
-        let programs = self.families.iter().flat_map(|family| &family.programs);
-        run_time_ns(&programs.map(AsFd::as_fd).collect::<Vec<_>>())
+    /// How long programs have run in the kernel while [`Tracer::time_programs`] was held, on all CPUs.
+    pub fn run_time(&self) -> RunTime {
+        let hooks = self.families.iter().flat_map(|family| &family.programs).map(AsFd::as_fd);
+        RunTime { hooks: run_time(hooks), calls: self.calls.run_time() }
     }
 
-    /// Lets the kernel time BPF programs until the result is dropped.
-    pub fn count_hooks(&self) -> Result<OwnedFd> {
-        count_run_time()
+    /// Lets the kernel time BPF programs until the result is dropped, which costs each run two readings of a clock.
+    pub fn time_programs(&self) -> Result<OwnedFd> {
+        time_programs()
     }
 
     /// Ends a bucket of time: what was counted in it, and where watched threads' time has gone so far.
@@ -373,6 +382,18 @@ impl<File: Eq + Hash> Tracer<File> {
         losses.set(LossReason::ProbeMissed, self.calls.missed());
         losses.set(LossReason::Malformed, self.reader.malformed());
         Ok(losses)
+    }
+
+    /// Takes all probes out for a while.
+    pub fn suspend(&mut self) {
+        self.calls.open_burst(false);
+        self.probes.suspend(&mut self.calls);
+    }
+
+    /// Puts them back. Returns the moment from which on calls are seen again.
+    pub fn resume(&mut self) -> u64 {
+        self.probes.resume(&self.calls);
+        monotonic_ns()
     }
 
     /// Takes all probes out. What was written before is still there to be drained.

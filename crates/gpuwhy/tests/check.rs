@@ -28,7 +28,7 @@ fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
     running.wait_ready().unwrap();
     let (report, process) = report(running.pid());
     assert_eq!(report["can_trace"], true, "{report:#}");
-    for name in ["kernel", "privilege", "BTF", "tracefs", "probes"] {
+    for name in ["kernel", "privilege", "BTF", "tracefs", "probes", "cost"] {
         let line = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
         assert_eq!(line["ok"], true, "{line}");
     }

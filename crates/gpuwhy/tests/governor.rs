@@ -159,7 +159,7 @@ fn root_the_trace_says_what_tracing_costs() {
     let launch_loop = LaunchLoop::new(&place.testbed).rate(20_000.0);
     let (_, finished) = traced(&place, launch_loop, &["--budget", "2%"], 6);
     let figures = finished.rows("SELECT what FROM calibrations WHERE ns > 0");
-    assert_eq!(figures.len(), 6, "{figures:?}");
+    assert_eq!(figures.len(), 7, "{figures:?}");
     let order = "SELECT (SELECT ns FROM calibrations WHERE what = 'skipped hit') < \
                  (SELECT ns FROM calibrations WHERE what = 'kept call')";
     assert_eq!(finished.number(order), 1);
@@ -168,6 +168,38 @@ fn root_the_trace_says_what_tracing_costs() {
     assert!(finished.number("SELECT count(*) FROM thread_times WHERE tracer_ns > 0 AND tracer_ns < wall_ns") >= 2);
     let said = finished.log.iter().any(|line| line.contains("tracing took at most"));
     assert!(said, "{:#?}", finished.log);
+}
+
+#[test]
+fn root_a_suspended_tracer_takes_its_probes_out_and_puts_them_back() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut running = LaunchLoop::new(&place.testbed).rate(2_000.0).start().unwrap();
+    let pid = running.pid().to_string();
+    let before = links();
+    let mut tracing = place.trace(&["-p", &pid]);
+    tracing.wait_ready();
+    let traced = links();
+    running.go().unwrap();
+    running.slice(Duration::from_millis(500)).unwrap();
+    tracing.signal(libc::SIGTSTP);
+    let stat = format!("/proc/{}/stat", tracing.pid());
+    wait_until("the tracer stops", || std::fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));
+    // Its hooks stay; the files' links are gone.
+    let suspended = links();
+    assert!(before < suspended && suspended + 2 <= traced, "{before}, {traced} and {suspended} links");
+    let unseen = running.slice(Duration::from_secs(1)).unwrap().threads[0].calls;
+    tracing.signal(libc::SIGCONT);
+    tracing.wait_for("continued after");
+    running.slice(Duration::from_millis(500)).unwrap();
+    let made = launches(&running.finish().unwrap());
+    let (_, finished) = tracing.wait_finished();
+    finished.check();
+    let seen = finished.number("SELECT sum(count) FROM call_stats") as u64;
+    assert!(seen <= made - unseen && seen > made / 4, "{seen} of {made} seen, {unseen} made while it was suspended");
+    assert_eq!(finished.number("SELECT count(*) FROM warnings WHERE text LIKE 'suspended%'"), 1);
 }
 
 /// Every link of every program in the kernel; other tests do not run meanwhile.

@@ -38,6 +38,8 @@ pub struct AgentUsage {
     pub cpu_ns: u64,
     /// Run time of its scheduler and process hooks in the kernel, on all CPUs.
     pub hooks_ns: u64,
+    /// How long a program at the entry or return of a call runs, as last measured in the traced programs.
+    pub call_program_ns: u64,
 }
 
 /// What one thing costs on this machine.

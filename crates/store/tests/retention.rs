@@ -119,7 +119,7 @@ fn what_tracing_cost_is_forgotten_oldest_first_under_the_cap() {
     let seconds = 3000;
     for second in 0..seconds {
         let at_ns = START_NS + second * 1_000_000_000;
-        let usage = AgentUsage { bucket_ns: at_ns, wall_ns: 1_000_000_000, cpu_ns: 5, hooks_ns: 6 };
+        let usage = AgentUsage { bucket_ns: at_ns, wall_ns: 1_000_000_000, cpu_ns: 5, hooks_ns: 6, call_program_ns: 7 };
         writer.agent_usage(&usage).unwrap();
         let change = RungChange {
             at_ns,

@@ -252,7 +252,7 @@ fn changes_of_rung_say_who_what_when_and_why() {
 #[test]
 fn what_the_tracer_took_adds_up_per_second_and_session() {
     let (_directory, path) = temporary();
-    let usage = AgentUsage { bucket_ns: START_NS, wall_ns: 400, cpu_ns: 30, hooks_ns: 2 };
+    let usage = AgentUsage { bucket_ns: START_NS, wall_ns: 400, cpu_ns: 30, hooks_ns: 2, call_program_ns: 9 };
     let later = AgentUsage { bucket_ns: START_NS + 1_000_000_000, ..usage.clone() };
     let mut first = writer(&path);
     [&usage, &usage, &later].iter().for_each(|usage| first.agent_usage(usage).unwrap());

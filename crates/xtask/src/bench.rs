@@ -3,6 +3,7 @@
 mod agent;
 mod attach;
 mod bpftrace;
+mod estimates;
 mod gpuwhy;
 mod machine;
 mod overhead;
@@ -26,8 +27,9 @@ const PARTS: &[Part] = &[
     Part { name: "agent", run: agent::run },
 ];
 
-/// A part that takes so long that it runs only when it is asked for, and keeps results of its own.
-const OVERHEAD: Part = Part { name: "overhead", run: overhead::run };
+/// Parts that take so long that they run only when they are asked for, and keep results of their own.
+const LONG_PARTS: &[Part] =
+    &[Part { name: "overhead", run: overhead::run }, Part { name: "estimates", run: estimates::run }];
 
 struct Part {
     name: &'static str,
@@ -48,12 +50,22 @@ pub fn run(quick: bool, pairs: Option<usize>, only: Option<&str>) -> Result<()> 
     let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick, pairs };
     match only {
         None => keep(quick, "bench.json", &measure(&place, PARTS)?),
-        Some(only) if only == OVERHEAD.name => keep(quick, "overhead.json", &measure(&place, &[OVERHEAD])?),
-        Some(only) => match PARTS.iter().position(|part| part.name == only) {
-            Some(index) => measure(&place, &PARTS[index..=index]).map(drop),
-            None => bail!("there is no part {only:?}"),
+        Some(only) => match (find(LONG_PARTS, only), find(PARTS, only)) {
+            (Some(long), _) => keep(quick, &format!("{only}.json"), &measure(&place, long)?),
+            (None, Some(part)) => measure(&place, part).map(drop),
+            (None, None) => bail!("there is no part {only:?}"),
         },
     }
+}
+
+fn find<'a>(parts: &'a [Part], name: &str) -> Option<&'a [Part]> {
+    let index = parts.iter().position(|part| part.name == name)?;
+    Some(&parts[index..=index])
+}
+
+/// A figure of a query's answer; not a number where there is none.
+fn figure(row: &[gpuwhy_store::Value], column: usize) -> f64 {
+    row.get(column).and_then(|cell| cell.to_json().as_f64()).unwrap_or(f64::NAN)
 }
 
 fn measure(place: &Place, parts: &[Part]) -> Result<Value> {

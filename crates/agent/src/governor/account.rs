@@ -12,22 +12,41 @@ use super::plan::Load;
 /// How fast the rate of a function follows when it falls; it rises at once, so that a budget is not overrun.
 const FALLING: f64 = 0.3;
 
-/// What a call costs its thread, by what becomes of it.
+/// What things cost the thread they happen to, where it happens.
 #[derive(Clone, Copy, Debug)]
-pub struct Prices(pub Calibration);
+pub struct Prices {
+    calibration: Calibration,
+    /// How many times as much probes cost in the traced programs as in the test loop.
+    coldness: f64,
+}
 
 impl Prices {
+    pub fn new(calibration: Calibration, coldness: f64) -> Self {
+        Self { calibration, coldness }
+    }
+
     pub fn call_ns(&self, rung: Rung, stepped: bool) -> f64 {
-        let ns = match rung {
-            Rung::Everything | Rung::Bursts => self.0.kept_ns,
-            Rung::SlowOnly => self.0.recorded_ns,
-            Rung::Counters => self.0.counted_ns,
-        };
-        ns + self.extra_ns(stepped)
+        match rung {
+            Rung::Everything | Rung::Bursts => self.kept_ns() + self.extra_ns(stepped),
+            Rung::SlowOnly => self.recorded_ns() + self.extra_ns(stepped),
+            Rung::Counters => self.calibration.counted_ns * self.coldness + self.extra_ns(stepped),
+        }
+    }
+
+    pub fn kept_ns(&self) -> f64 {
+        self.calibration.kept_ns * self.coldness
+    }
+
+    pub fn recorded_ns(&self) -> f64 {
+        self.calibration.recorded_ns * self.coldness
+    }
+
+    fn skipped_ns(&self) -> f64 {
+        self.calibration.skipped_ns * self.coldness
     }
 
     pub fn extra_ns(&self, stepped: bool) -> f64 {
-        if stepped { self.0.stepped_extra_ns } else { 0.0 }
+        if stepped { self.calibration.stepped_extra_ns } else { 0.0 }
     }
 }
 
@@ -85,8 +104,8 @@ impl Account {
         let thread = self.threads.entry(snapshot.owner.task).or_default();
         let since_ns = if thread.at_ns == 0 { snapshot.since_ns } else { thread.at_ns };
         let wall_ns = snapshot.at_ns.saturating_sub(since_ns).max(1) as f64;
-        let switches_ns = snapshot.switches.saturating_sub(thread.switches) as f64 * prices.0.switch_ns;
-        let skipped_ns = snapshot.skipped_hits.saturating_sub(thread.skipped_hits) as f64 * prices.0.skipped_ns;
+        let switches_ns = snapshot.switches.saturating_sub(thread.switches) as f64 * prices.calibration.switch_ns;
+        let skipped_ns = snapshot.skipped_hits.saturating_sub(thread.skipped_hits) as f64 * prices.skipped_ns();
         let taken_ns = std::mem::take(&mut thread.taken_ns) + switches_ns + skipped_ns;
         let blocked_ns = snapshot.blocked_ns.iter().sum::<u64>();
         *thread = Thread {

@@ -178,6 +178,13 @@ impl Bursts {
         self.state = State::Closed { until: now + SHORTEST_GAP };
     }
 
+    /// Nothing was seen until this moment.
+    pub fn resume(&mut self, now: Instant, moment_ns: u64) {
+        self.functions.clear();
+        self.since_ns.values_mut().for_each(|since_ns| *since_ns = moment_ns);
+        self.state = State::Closed { until: now + CYCLE.mul_f64(self.next_random()) };
+    }
+
     fn next_random(&mut self) -> f64 {
         // Xorshift: the gaps need to be uneven, not unpredictable.
         self.random ^= self.random << 13;

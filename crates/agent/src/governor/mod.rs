@@ -107,12 +107,12 @@ impl Governor {
         Self {
             thrift: Thrift { budget: thrift.budget.filter(|&share| share > 0.0), ..thrift },
             keep_min_ns,
-            prices: Prices(tracer.calibration),
+            prices: Prices::new(tracer.calibration, 1.0),
             account: Account::default(),
             baselines: Baselines::default(),
             bursts: Bursts::new(now, clock::read(libc::CLOCK_MONOTONIC)),
             ladder: Ladder::default(),
-            own: OwnUsage::start(now),
+            own: OwnUsage::start(now, tracer),
             started: now,
             next_step: now + STEP,
             last_glance: now,
@@ -187,7 +187,7 @@ impl Governor {
         let mut fixed = self.account.fixed(self.target(TIGHT) * MOST_FIXED);
         for load in other {
             *fixed.entry((load.pid, load.tid)).or_default() +=
-                load.rate * (self.prices.0.kept_ns + load.extra_ns) / 1e9;
+                load.rate * (self.prices.kept_ns() + load.extra_ns) / 1e9;
         }
         (governed, fixed)
     }
@@ -200,8 +200,8 @@ impl Governor {
             return Wish { rungs, burst_share: self.bursts.share() };
         }
         let costs = UnitCosts {
-            kept_ns: self.prices.0.kept_ns,
-            counted_ns: self.prices.0.recorded_ns,
+            kept_ns: self.prices.kept_ns(),
+            counted_ns: self.prices.recorded_ns(),
             agent_record_ns_per_cpu: self.own.record_ns_per_cpu(),
         };
         plan(loads, fixed, &costs, target)
@@ -271,10 +271,15 @@ impl Governor {
         let (closed_ns, deltas) = tracer.close_burst();
         let window = self.bursts.window(closed_ns).as_secs_f64().max(1e-6);
         let mut spent_ns: HashMap<TaskId, f64> = HashMap::new();
+        let mut agent_ns = 0.0;
         for delta in &deltas {
             let (task, row) = (delta.task, delta.row);
-            let price_ns = self.prices.call_ns(self.ladder.rung(task.pid, row), tracer.is_stepped(row));
+            let rung = self.ladder.rung(task.pid, row);
+            let price_ns = self.prices.call_ns(rung, tracer.is_stepped(row));
             *spent_ns.entry(task).or_default() += delta.count as f64 * price_ns;
+            if rung == Rung::Bursts {
+                agent_ns += delta.count as f64 * self.own.record_ns_per_cpu();
+            }
             self.account.set_rate(task, row, delta.count as f64 / window);
             self.baselines.learn(delta);
         }
@@ -285,6 +290,8 @@ impl Governor {
             let held_up_ns = (spent_ns.get(&delta.task).copied().unwrap_or(0.0) - slack_ns).max(0.0) as u64;
             counted.push(self.bursts.cycle(delta, closed_ns, self.sampling_since_ns, held_up_ns));
         }
+        // Where all CPUs are busy, what records cost the tracer is taken from everybody.
+        spent_ns.values_mut().for_each(|spent_ns| *spent_ns += agent_ns);
         let least = self.least_cycle(&spent_ns, tracer);
         self.bursts.closed(Instant::now(), least);
         self.count(counted);
@@ -322,6 +329,7 @@ impl Governor {
         }
         let taken_ns = threads.iter().map(|snapshot| self.account.report(snapshot, &self.prices)).collect();
         let usage = self.own.second(now, tracer);
+        self.prices = Prices::new(tracer.calibration, self.own.coldness(tracer));
         Second { taken_ns, usage, worst: self.account.worst() }
     }
 
@@ -395,6 +403,22 @@ impl Governor {
         self.bursts.process_gone(pid);
         self.baselines.process_gone(pid);
         self.stalls.remove(&pid);
+    }
+
+    /// No probe is there for a while: what happened until this moment.
+    pub fn suspend(&mut self, tracer: &mut Tracer<FileId>) -> Vec<Item> {
+        let mut items = self.stop(tracer);
+        items.extend(self.finish(tracer));
+        items
+    }
+
+    /// The probes are back since this moment.
+    pub fn resume(&mut self, moment_ns: u64) {
+        let now = Instant::now();
+        self.sampling_since_ns = moment_ns;
+        self.bursts.resume(now, moment_ns);
+        self.next_step = now + STEP;
+        self.last_glance = now;
     }
 
     /// Closes the last window, before the probes are taken out.

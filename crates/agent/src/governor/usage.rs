@@ -3,13 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use gpuwhy_capture::Tracer;
+use gpuwhy_capture::{RunTime, Tracer};
 
 use crate::discovery::FileId;
 use crate::session::own_cpu_ns;
 
 /// The kernel times BPF programs in one second out of these, since timing them costs something too.
-const TIME_HOOKS_EVERY: u32 = 8;
+const TIME_PROGRAMS_EVERY: u32 = 8;
+/// Runs of programs at calls from which their mean can be told, and the most it is believed to grow.
+const ENOUGH_RUNS: u64 = 500;
+const MOST_COLD: f64 = 5.0;
 /// CPU time to take a record from the ring to the file, until it has been seen here.
 const RECORD_NS: f64 = 1500.0;
 /// Records in a second from which that can be told.
@@ -22,6 +25,8 @@ pub struct Usage {
     pub wall_ns: u64,
     pub cpu_ns: u64,
     pub hooks_ns: u64,
+    /// How long a program at the entry or return of a call runs, as last measured.
+    pub call_program_ns: u64,
 }
 
 pub struct OwnUsage {
@@ -33,14 +38,15 @@ pub struct OwnUsage {
     /// Share of the machine, without what records cost.
     base_share: f64,
     seconds: u32,
-    timing: Option<(OwnedFd, u64)>,
+    timing: Option<(OwnedFd, RunTime)>,
     /// Of a wall second.
     hooks_share: f64,
+    call_program_ns: f64,
 }
 
 impl OwnUsage {
-    pub fn start(now: Instant) -> Self {
-        Self {
+    pub fn start(now: Instant, tracer: &Tracer<FileId>) -> Self {
+        let mut usage = Self {
             cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
             since: now,
             cpu_ns: own_cpu_ns(),
@@ -50,7 +56,16 @@ impl OwnUsage {
             seconds: 0,
             timing: None,
             hooks_share: 0.0,
-        }
+            call_program_ns: tracer.calibration.program_ns,
+        };
+        usage.begin_timing(tracer);
+        usage
+    }
+
+    /// How many times as long programs at calls run as they did in the test loop: what a program does between its calls
+    /// drives the kernel's code out of the caches. What a probe costs besides them grows in proportion.
+    pub fn coldness(&self, tracer: &Tracer<FileId>) -> f64 {
+        (self.call_program_ns / tracer.calibration.program_ns.max(1.0)).clamp(1.0, MOST_COLD)
     }
 
     pub fn add_record(&mut self) {
@@ -70,7 +85,7 @@ impl OwnUsage {
         let wall_ns = now.saturating_duration_since(self.since).as_nanos().max(1) as u64;
         let cpu_now_ns = own_cpu_ns();
         let cpu_ns = cpu_now_ns - self.cpu_ns;
-        self.time_hooks(tracer, wall_ns);
+        self.time_programs(tracer, wall_ns);
         let hooks_ns = (self.hooks_share * wall_ns as f64) as u64;
         let records = std::mem::take(&mut self.records);
         if records >= ENOUGH_RECORDS {
@@ -81,16 +96,25 @@ impl OwnUsage {
         self.base_share += SMOOTH * (base_ns / wall_ns as f64 / self.cpus - self.base_share);
         self.since = now;
         self.cpu_ns = cpu_now_ns;
-        Usage { wall_ns, cpu_ns, hooks_ns }
+        Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns: self.call_program_ns as u64 }
     }
 
     /// A kernel that does not time programs leaves the hooks out of the account.
-    fn time_hooks(&mut self, tracer: &Tracer<FileId>, wall_ns: u64) {
-        if let Some((_, before_ns)) = self.timing.take() {
-            self.hooks_share = tracer.hooks_ns().saturating_sub(before_ns) as f64 / wall_ns as f64;
-        } else if self.seconds.is_multiple_of(TIME_HOOKS_EVERY) {
-            self.timing = tracer.count_hooks().ok().map(|counting| (counting, tracer.hooks_ns()));
-        }
+    fn begin_timing(&mut self, tracer: &Tracer<FileId>) {
+        self.timing = tracer.time_programs().ok().map(|timing| (timing, tracer.run_time()));
+    }
+
+    fn time_programs(&mut self, tracer: &Tracer<FileId>, wall_ns: u64) {
         self.seconds += 1;
+        if let Some((_, before)) = self.timing.take() {
+            let now = tracer.run_time();
+            self.hooks_share = now.hooks.since(before.hooks).ns as f64 / wall_ns as f64;
+            let calls = now.calls.since(before.calls);
+            if calls.count >= ENOUGH_RUNS {
+                self.call_program_ns = calls.mean_ns();
+            }
+        } else if self.seconds.is_multiple_of(TIME_PROGRAMS_EVERY) {
+            self.begin_timing(tracer);
+        }
     }
 }

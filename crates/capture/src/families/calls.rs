@@ -4,11 +4,11 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, ProgramMut};
 
 use super::{Settings, SharedMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
-use crate::calibration::program_info;
+use crate::calibration::{Runs, program_info, run_time};
 use crate::wire;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -171,11 +171,18 @@ impl Calls {
 
     /// Probe hits the kernel skipped because a program was already running on that CPU.
     pub fn missed(&self) -> u64 {
+        self.loaded().map(|program| program_info(program.as_fd()).recursion_misses).sum()
+    }
+
+    /// How long and how often its programs have run while that was timed.
+    pub fn run_time(&self) -> Runs {
+        run_time(self.loaded().map(AsFd::as_fd))
+    }
+
+    fn loaded(&self) -> impl Iterator<Item = &ProgramMut<'static>> {
         let progs = &self.skeleton.progs;
         [&progs.call_session, &progs.call_enter, &progs.call_leave, &progs.call_enter_one, &progs.call_leave_one]
             .into_iter()
             .filter(|program| program.autoload())
-            .map(|program| program_info(program.as_fd()).recursion_misses)
-            .sum()
     }
 }

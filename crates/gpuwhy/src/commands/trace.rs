@@ -5,14 +5,14 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use gpuwhy_agent::{Ended, Outcome, Target, Thrift, TraceOptions, Watch, user_id};
+use gpuwhy_agent::{Ended, Outcome, Signals, Target, Thrift, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_model::Rung;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use crate::print;
 use crate::units::{count, parse_duration, parse_share, parse_size, share};
@@ -103,11 +103,12 @@ enum Attach {
 impl Trace {
     pub fn run(self) -> Result<ExitCode> {
         let options = self.options()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).context("handle signals")?;
+        let signals = Signals::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&signals.stop)).context("handle signals")?;
         }
-        let outcome = gpuwhy_agent::trace(&options, self.watch(), &stop)?;
+        signal_hook::flag::register(SIGTSTP, Arc::clone(&signals.suspend)).context("handle signals")?;
+        let outcome = gpuwhy_agent::trace(&options, self.watch(), &signals)?;
         if self.json {
             lines::summary(&outcome)?;
         }

@@ -168,6 +168,7 @@ tables! {
         wall_ns INTEGER "ns" "Time covered.";
         cpu_ns INTEGER "ns" "CPU time of the tracer's own process.";
         hooks_ns INTEGER "ns" "Run time of its scheduler and process hooks in the kernel, on all CPUs.";
+        call_program_ns INTEGER "ns" "How long a program at the entry or return of a call runs in the traced programs, as last measured; `calibrations` has what it takes in a test loop. What tracing costs is estimated in proportion.";
     }
     table losses "What was not kept, by session and reason." {
         session_id INTEGER "" "Session.";

@@ -138,13 +138,13 @@ fn write_life(connection: &Connection, session: i64, life: &ProcessLife) -> rusq
 
 fn write_usage(connection: &Connection, session: i64, usage: &AgentUsage) -> rusqlite::Result<usize> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO agent_usage VALUES (?, ?, ?, ?, ?)
+        "INSERT INTO agent_usage VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET
            wall_ns = wall_ns + excluded.wall_ns, cpu_ns = cpu_ns + excluded.cpu_ns,
-           hooks_ns = hooks_ns + excluded.hooks_ns",
+           hooks_ns = hooks_ns + excluded.hooks_ns, call_program_ns = excluded.call_program_ns",
     )?;
     let [bucket, wall, cpu, hooks] = [usage.bucket_ns, usage.wall_ns, usage.cpu_ns, usage.hooks_ns].map(signed);
-    statement.execute(params![bucket, session, wall, cpu, hooks])?;
+    statement.execute(params![bucket, session, wall, cpu, hooks, signed(usage.call_program_ns)])?;
     Ok(ROW_BYTES)
 }
 

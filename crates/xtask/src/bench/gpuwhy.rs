@@ -1,6 +1,5 @@
 //! The real binary, built and run as a user runs it.
 
-use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use libbpf_rs::query::LinkInfoIter;
 
 use crate::docs;
 
@@ -20,18 +18,12 @@ pub fn build() -> Result<PathBuf> {
     Ok(target.join("release/gpuwhy"))
 }
 
-/// For finding a moment without a burst: so many looks are sure to see one.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A `gpuwhy trace` of one process. It is killed when this is dropped.
 pub struct Gpuwhy {
     child: Child,
     log: Option<JoinHandle<String>>,
-    /// Links of all programs in the kernel while it has no burst open, as far as is known, and looks at them so far.
-    fewest_links: Cell<usize>,
-    looks: Cell<usize>,
 }
 
 impl Gpuwhy {
@@ -54,34 +46,32 @@ impl Gpuwhy {
             }
         }
         let log = std::thread::spawn(move || lines.fold(said, |said, line| said + &line + "\n"));
-        Ok(Self { child, log: Some(log), fewest_links: Cell::new(usize::MAX), looks: Cell::new(0) })
+        Ok(Self { child, log: Some(log) })
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: i32) {
+    fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Stops it when it has no burst open: in a burst there is a link more than otherwise.
-    pub fn halt(&self) -> Result<()> {
+    /// Suspends it as Ctrl-Z does: it takes its probes out, and then stops.
+    pub fn suspend(&self) -> Result<()> {
+        self.signal(libc::SIGTSTP);
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            self.signal(libc::SIGSTOP);
-            std::thread::sleep(LOOK_EVERY / 4);
-            let links = LinkInfoIter::default().count();
-            self.fewest_links.set(self.fewest_links.get().min(links));
-            self.looks.set(self.looks.get() + 1);
-            if self.looks.get() > LOOKS && links == self.fewest_links.get() {
-                return Ok(());
-            }
-            self.signal(libc::SIGCONT);
-            std::thread::sleep(LOOK_EVERY);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        while !std::fs::read_to_string(&stat)?.contains(") T ") {
+            ensure!(Instant::now() < deadline, "gpuwhy does not stop");
+            std::thread::sleep(Duration::from_millis(5));
         }
-        bail!("gpuwhy has a burst open all the time")
+        Ok(())
+    }
+
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
     }
 
     /// Ends it as Ctrl-C does.

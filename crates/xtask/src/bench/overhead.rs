@@ -5,9 +5,8 @@
 //! untraced ones just before and after it, so that a slow minute of the machine hits both. Being untraced is one of the
 //! ways: what that "costs" is the noise.
 //!
-//! A tracer that keeps to a budget is not started for each slice: it is stopped between two of its bursts, when no
-//! function that the program calls is probed, and goes on a moment later. That makes more and shorter turns, and the
-//! noise of minutes cancels out.
+//! gpuwhy is not started for each slice: it is suspended, as Ctrl-Z does it, and takes its probes out until it is
+//! resumed. That makes more and shorter turns, and the noise of minutes cancels out.
 
 mod estimate;
 mod ways;
@@ -37,11 +36,10 @@ const TRACED_SLICE: Duration = Duration::from_secs(2);
 /// The kernel may still remove probes when a tracer is gone.
 const AFTER_A_TRACER: Duration = Duration::from_millis(300);
 
-/// A turn of a tracer that is stopped and goes on: stopped for this long, going on for a while, and then measured. As
-/// soon as it goes on it has a burst to catch up with.
-const STOPPED_SLICE: Duration = Duration::from_millis(800);
-const AFTER_GOING_ON: Duration = Duration::from_millis(600);
-const TURNS_PER_PAIR: usize = 6;
+/// A turn of a tracer that is suspended and resumed: suspended for this long, resumed for a while, and then measured.
+const SUSPENDED_SLICE: Duration = Duration::from_millis(600);
+const AFTER_RESUMING: Duration = Duration::from_millis(500);
+const RESUMED_SLICE: Duration = Duration::from_millis(1500);
 
 /// What is measured in one process.
 #[derive(Clone, Copy)]
@@ -63,13 +61,14 @@ pub fn run(place: &Place) -> Result<Value> {
     let binary = gpuwhy::build()?;
     let mut rows = Vec::new();
     for cell in cells(place.quick) {
-        let pairs = pairs(place, cell);
+        let pairs = pairs(place);
         eprintln!("  {} calls/s, {} thread(s), {pairs} pairs", cell.rate, cell.threads);
         rows.extend(Run { place, binary: &binary, cell }.measure(pairs)?);
     }
     Ok(json!({
         "untraced_slice_ms": UNTRACED_SLICE.as_millis() as u64,
         "traced_slice_ms": TRACED_SLICE.as_millis() as u64,
+        "resumed_slice_ms": RESUMED_SLICE.as_millis() as u64,
         "rows": rows,
     }))
 }
@@ -79,10 +78,8 @@ fn cells(quick: bool) -> Vec<Cell> {
     all.filter(|cell| !quick || cell.rate == BUSY_RATE || (cell.rate == 10_000 && cell.threads == 1)).collect()
 }
 
-/// Budgets are compared at one rate, which therefore gets twice as many.
-fn pairs(place: &Place, cell: Cell) -> usize {
-    let pairs = place.pairs.unwrap_or(if place.quick { 1 } else { PAIRS });
-    if !place.quick && cell.rate == BUSY_RATE && cell.threads == 1 { pairs * 2 } else { pairs }
+fn pairs(place: &Place) -> usize {
+    place.pairs.unwrap_or(if place.quick { 1 } else { PAIRS })
 }
 
 struct Run<'a> {
@@ -99,7 +96,7 @@ impl Run<'_> {
         workload.go()?;
         workload.slice(UNTRACED_SLICE).context("warm up")?;
         let ways: Vec<&Way> = WAYS.iter().filter(|way| way.is_for(rate, threads)).collect();
-        let (stoppable, ways): (Vec<&Way>, Vec<&Way>) = ways.into_iter().partition(|way| way.bursts_at(rate));
+        let (suspendable, ways): (Vec<&Way>, Vec<&Way>) = ways.into_iter().partition(|way| way.is_suspendable());
         let mut results: Vec<Vec<Pair>> = ways.iter().map(|_| Vec::new()).collect();
         let mut before = workload.slice(UNTRACED_SLICE)?;
         for _ in 0..pairs {
@@ -112,34 +109,34 @@ impl Run<'_> {
             }
         }
         let mut rows: Vec<Value> = ways.iter().zip(results).map(|(way, pairs)| self.row(way, &pairs)).collect();
-        for way in stoppable {
-            let turns = self.turns(way, &mut workload, pairs * TURNS_PER_PAIR);
+        for way in suspendable {
+            let turns = self.turns(way, &mut workload, pairs * way.turns(rate == BUSY_RATE && threads == 1));
             rows.push(self.row(way, &turns.with_context(|| format!("measure {}", way.name))?));
         }
         workload.finish()?;
         Ok(rows)
     }
 
-    /// A tracer that is there all the time, stopped and going on in turn.
+    /// A tracer that is there all the time, suspended and resumed in turn.
     fn turns(&self, way: &Way, workload: &mut RunningLoop, turns: usize) -> Result<Vec<Pair>> {
         let pid = workload.pid();
         let watching = way.start(self.place, self.binary, pid, &self.out())?;
         std::thread::sleep(way.settle());
         let mut slices = Vec::with_capacity(turns);
-        watching.halt()?;
-        let mut before = workload.slice(STOPPED_SLICE)?;
+        watching.suspend()?;
+        let mut before = workload.slice(SUSPENDED_SLICE)?;
         for _ in 0..turns {
-            watching.go_on();
-            std::thread::sleep(AFTER_GOING_ON);
+            watching.resume();
+            std::thread::sleep(AFTER_RESUMING);
             let from_ns = estimate::unix_ns()?;
-            let traced = workload.slice(TRACED_SLICE)?;
+            let traced = workload.slice(RESUMED_SLICE)?;
             let span_ns = from_ns..estimate::unix_ns()?;
-            watching.halt()?;
-            let after = workload.slice(STOPPED_SLICE)?;
+            watching.suspend()?;
+            let after = workload.slice(SUSPENDED_SLICE)?;
             slices.push((before, traced, span_ns, after.clone()));
             before = after;
         }
-        watching.go_on();
+        watching.resume();
         watching.stop()?;
         let turn = |(before, traced, span_ns, after)| {
             let estimate = Estimate::read(&self.out(), pid, span_ns)?;

@@ -27,6 +27,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(results) = fakes {
         on_the_fakes(&mut text, &results)?;
     }
+    if let Some(results) = load("estimates.json")? {
+        estimates(&mut text, &results)?;
+    }
     if let Some(results) = on_gpu {
         gpu::on_a_gpu(&mut text, &results)?;
     }
@@ -34,23 +37,27 @@ pub fn render() -> Result<Option<String>> {
 }
 
 /// The rows of the results, one for each rate, number of threads and way.
-struct Rows<'a>(&'a [Value]);
+struct Rows<'a> {
+    rows: &'a [Value],
+    cpus: f64,
+}
 
 impl<'a> Rows<'a> {
     fn of(results: &'a Value) -> Self {
-        Self(results["overhead"]["rows"].as_array().map_or(&[], Vec::as_slice))
+        let rows = results["overhead"]["rows"].as_array().map_or(&[][..], Vec::as_slice);
+        Self { rows, cpus: number(&results["machine"]["cpus"]) }
     }
 
     /// What another way shows at the same rate and number of threads.
     fn beside(&self, row: &Value, way: &str) -> Option<&'a Value> {
         let is_beside =
             |other: &&Value| other["rate"] == row["rate"] && other["threads"] == row["threads"] && other["way"] == way;
-        self.0.iter().find(is_beside)
+        self.rows.iter().find(is_beside)
     }
 
     /// Where budgets and rungs are compared.
     fn busy(&self) -> impl Iterator<Item = &'a Value> {
-        self.0.iter().filter(|row| row["rate"] == BUSY_RATE && row["threads"] == 1)
+        self.rows.iter().filter(|row| row["rate"] == BUSY_RATE && row["threads"] == 1)
     }
 
     /// What the busy rate really is on this machine.
@@ -68,16 +75,18 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// What the tracer says it takes: from the thread it takes most from and, where the program's threads leave no CPU
+    /// over, for itself.
+    fn estimate(&self, row: &Value) -> Option<f64> {
+        let estimate = &row["estimate"];
+        let agent = if number(&row["threads"]) >= self.cpus { estimate["agent"].as_f64()? } else { 0.0 };
+        Some(estimate["thread"].as_f64()? + agent)
+    }
+
     /// Whether what was measured cannot be told from nothing.
     fn is_noise(&self, row: &Value) -> bool {
         slowdown(row) <= self.noise(row)
     }
-}
-
-/// What the tracer says it takes: from the thread it takes most from, and for itself.
-fn estimate(row: &Value) -> Option<f64> {
-    let estimate = &row["estimate"];
-    Some(estimate["thread"].as_f64()? + estimate["agent"].as_f64()?)
 }
 
 fn slowdown(row: &Value) -> f64 {
@@ -94,8 +103,9 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
          settled, set against the untraced seconds before and after it. Each figure is the median of the pairs, with \
          the interval that holds the true median: with 6 pairs and more at 95 %, with 3 pairs at 75 %. The noise is what \
          untraced stretches show in place of traced ones; a figure below it cannot be told from nothing. The estimate is \
-         the tracer's own, from its trace file: what it takes from the thread it takes most from, and what its own \
-         process uses of all CPUs.",
+         the tracer's own, from its trace file: what it takes from the thread it takes most from and, where the program \
+         leaves no CPU over, what its own process uses. gpuwhy is suspended for the untraced stretches, \
+         as Ctrl-Z does it: it takes its probes out until it is resumed, which makes for more and shorter pairs.",
         machine(&results["machine"]),
         number(&part["traced_slice_ms"]) / 1e3,
     )?;
@@ -111,12 +121,44 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
     Ok(())
 }
 
+fn estimates(text: &mut String, results: &Value) -> Result<()> {
+    let part = &results["estimates"];
+    writeln!(
+        text,
+        "\n## Are estimates right?\n\n`./dev bench estimates`: {} runs of {:.0} s, in which one thread is seen in bursts at \
+         the default budget; every fiftieth launch takes {:.0} us more than the others.\n\n| | |\n|---|---:|\n\
+         | launches seen | {} |\n\
+         | runs in which the true number lies within the stated 95 % interval | {} of {} |\n\
+         | half of that interval, of the true number | {} |\n\
+         | how far estimates are off (median) | {} |\n\
+         | bias (median) | {} |\n\
+         | 99th percentile, planned and estimated (median) | {:.0} us, {:.0} us |\n\
+         | runs in which it is within 10 % | {} of {} |\n\
+         | the worst | {} |",
+        part["runs"],
+        number(&part["seconds"]),
+        number(&part["planned_p99_ns"]) / 1e3,
+        percent(number(&part["seen_share"])),
+        part["within_interval"],
+        part["runs"],
+        percent(number(&part["half_interval"])),
+        percent(number(&part["off"])),
+        percent(number(&part["bias"])),
+        number(&part["planned_p99_ns"]) / 1e3,
+        number(&part["p99_ns"]) / 1e3,
+        part["p99_within_tenth"],
+        part["runs"],
+        percent(number(&part["p99_worst_off"])),
+    )?;
+    Ok(())
+}
+
 fn budgets(text: &mut String, rows: &Rows) -> Result<()> {
     writeln!(
         text,
         "\n### Is the budget kept?\n\nOne thread that makes {} calls a second when it is not traced.\n\n\
-         | budget | slow-down | interval | by CPU time | estimate | thread + agent | estimate / measured | calls seen | \
-         of these kept | |\n|---:|---:|---|---:|---:|---:|---:|---:|---:|---|",
+         | budget | slow-down | interval | pairs | by CPU time | estimate | thread, agent | estimate / measured | calls seen | \
+         of these kept | |\n|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---|",
         rows.busy_rate()
     )?;
     let mut budgets: Vec<&Value> = rows.busy().filter(|row| row["budget"].is_f64()).collect();
@@ -154,7 +196,7 @@ fn rates(text: &mut String, rows: &Rows) -> Result<()> {
          | threads | calls/s of each, untraced | noise | default | calls seen | of these kept | everything | bpftrace |\n\
          |---:|---:|---:|---|---:|---:|---|---|"
     )?;
-    for row in rows.0.iter().filter(|row| row["way"] == "untraced") {
+    for row in rows.rows.iter().filter(|row| row["way"] == "untraced") {
         let beside = |way| rows.beside(row, way);
         let cell = |way| beside(way).map_or_else(String::new, with_interval);
         writeln!(
@@ -176,8 +218,8 @@ fn rungs(text: &mut String, rows: &Rows) -> Result<()> {
     writeln!(
         text,
         "\n### By rung\n\nOne thread that makes {} calls a second when it is not traced, and the governor pinned to one rung.\n\n\
-         | rung | slow-down | interval | by CPU time | estimate | thread + agent | estimate / measured | calls seen | \
-         of these kept |\n|---|---:|---|---:|---:|---:|---:|---:|---:|",
+         | rung | slow-down | interval | pairs | by CPU time | estimate | thread, agent | estimate / measured | calls seen | \
+         of these kept |\n|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
         rows.busy_rate()
     )?;
     for row in rows.busy().filter(|row| row["rung"].is_string()) {
@@ -189,16 +231,17 @@ fn rungs(text: &mut String, rows: &Rows) -> Result<()> {
 
 /// Slow-down, its interval, the same by CPU time, and what the tracer says.
 fn cost_cells(rows: &Rows, row: &Value) -> String {
-    let estimated = estimate(row);
+    let estimated = rows.estimate(row);
     let ratio = match estimated {
         Some(_) if rows.is_noise(row) => "in the noise".to_owned(),
         Some(estimated) => format!("{:.2}x", estimated / slowdown(row)),
         None => String::new(),
     };
     format!(
-        "{} | {} | {} | {} | {} + {} | {ratio}",
+        "{} | {} | {} | {} | {} | {}, {} | {ratio}",
         percent(slowdown(row)),
         interval(&row["slowdown"]),
+        row["pairs"],
         percent(number(&row["cpu_slowdown"]["median"])),
         percent(estimated.unwrap_or(f64::NAN)),
         percent(number(&row["estimate"]["thread"])),

@@ -20,6 +20,7 @@ CREATE TABLE agent_usage (
   wall_ns INTEGER NOT NULL,
   cpu_ns INTEGER NOT NULL,
   hooks_ns INTEGER NOT NULL,
+  call_program_ns INTEGER NOT NULL,
   PRIMARY KEY (bucket_ns, session_id)
 ) STRICT, WITHOUT ROWID;
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use gpuwhy_store::{Limits, Trace, Value as Cell};
 use serde_json::{Value, json};
 
+use super::super::figure;
 use super::super::statistics::median;
 
 /// Buckets of about a second begin at any time: those count whose middle lies in the span.
@@ -48,7 +49,7 @@ impl Estimate {
         let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
         let answer = Trace::open(file)?.query_with(SQL, &values, &limits).context("ask the trace what it cost")?;
         let row = answer.rows.first().context("the trace says nothing of its cost")?;
-        let share = |column: usize| row.get(column).and_then(|cell| cell.to_json().as_f64()).unwrap_or(f64::NAN);
+        let share = |column| figure(row, column);
         Ok(Self { thread: share(0), agent: share(1), kept: share(2), seen: share(3) })
     }
 

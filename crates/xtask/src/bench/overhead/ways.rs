@@ -27,8 +27,6 @@ pub const WAYS: &[Way] = &[
     Way { name: "bpftrace", tool: Tool::Bpftrace, only_at: &[10_000, BUSY_RATE], ..Way::EVERYWHERE },
 ];
 
-/// Calls per second and budget from which on they are seen in bursts: at most a microsecond each, all of the time.
-const BURSTS_FROM: f64 = 2_000_000.0;
 /// Time for the governor to get to its rung.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Time for what does not change while it runs.
@@ -65,10 +63,15 @@ impl Way {
         self.only_at.is_empty() || (threads == 1 && self.only_at.contains(&rate))
     }
 
-    /// Whether the tracer probes nothing that is called so often but in bursts.
-    pub fn bursts_at(&self, rate: u32) -> bool {
-        self.budget.is_some_and(|budget| f64::from(rate) >= BURSTS_FROM * budget)
-            || matches!(self.rung, Some("bursts" | "counters"))
+    /// Whether it can be suspended, and need not be started for each slice.
+    pub fn is_suspendable(&self) -> bool {
+        matches!(self.tool, Tool::Gpuwhy(_))
+    }
+
+    /// How many turns of a tracer that can be suspended make up for a pair of one that cannot. A budget is a matter of
+    /// fractions of a percent.
+    pub fn turns(&self, is_busy: bool) -> usize {
+        if self.budget.is_some() && is_busy { 20 } else { 3 }
     }
 
     pub fn settle(&self) -> Duration {
@@ -94,17 +97,16 @@ pub enum Watching {
 }
 
 impl Watching {
-    /// Stops it between two bursts.
-    pub fn halt(&self) -> Result<()> {
+    pub fn suspend(&self) -> Result<()> {
         match self {
-            Self::Gpuwhy(gpuwhy) => gpuwhy.halt(),
+            Self::Gpuwhy(gpuwhy) => gpuwhy.suspend(),
             Self::Nobody | Self::Bpftrace(_) => Ok(()),
         }
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         if let Self::Gpuwhy(gpuwhy) = self {
-            gpuwhy.signal(libc::SIGCONT);
+            gpuwhy.resume();
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::plot::{Axis, Plot, Point, Series, Style};
 use super::super::results::{load, number};
-use super::{Rows, estimate, slowdown};
+use super::{Rows, slowdown};
 
 const BLUE: &str = "#3b82f6";
 const ORANGE: &str = "#f97316";
@@ -29,7 +29,7 @@ fn percent_axis(label: &'static str) -> Axis {
 
 fn by_rate_of(results: &Value) -> Result<String> {
     let rows = Rows::of(results);
-    let of_way = |way: &'static str| rows.0.iter().filter(move |row| row["way"] == way && row["threads"] == 1);
+    let of_way = |way: &'static str| rows.rows.iter().filter(move |row| row["way"] == way && row["threads"] == 1);
     let line = |name: &str, way, colour| Series {
         name: name.to_owned(),
         colour,
@@ -67,10 +67,10 @@ fn estimated_of(results: &Value) -> Result<String> {
         colour,
         style: Style::Points,
         points: rows
-            .0
+            .rows
             .iter()
             .filter(|row| is_in(row) && !rows.is_noise(row))
-            .filter_map(estimated_over_measured)
+            .filter_map(|row| Some(Point::exact(slowdown(row) * 100.0, rows.estimate(row)? * 100.0)))
             .collect(),
     };
     let plot = Plot {
@@ -90,8 +90,4 @@ fn estimated_of(results: &Value) -> Result<String> {
         ],
     };
     plot.render()
-}
-
-fn estimated_over_measured(row: &Value) -> Option<Point> {
-    Some(Point::exact(slowdown(row) * 100.0, estimate(row)? * 100.0))
 }

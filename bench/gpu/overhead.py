@@ -52,13 +52,14 @@ class Way:
 WAYS = {
     "untraced": Way(),
     # Its budget is kept with windows every half second or so: it takes a while to find them and a slice holds several.
-    "default": Way(settle_s=3.0, slice_s=2.0, turns=6),
+    "default": Way(settle_s=3.0, turns=20),
     "everything": Way(),
     "bpftrace": Way(),
     "profiler": Way(),
 }
 TURN = ("default", "everything", "bpftrace")
-AFTER_RESUMING_S = 0.6
+AFTER_RESUMING_S = 0.4
+SUSPENDED_S = 0.6
 PROFILER_SHARE = 0.12
 # What a pair may take as long as none has been measured.
 FIRST_PAIR_S = 10.0
@@ -90,6 +91,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--workloads", type=names, default=list(UNITS))
     parser.add_argument("--ways", type=names, default=list(WAYS))
+    parser.add_argument("--add-to", type=Path, help="results of an earlier run, whose other cells are kept")
     return parser.parse_args()
 
 
@@ -150,7 +152,7 @@ class Bench:
                 continue
             untraced = untraced or [self.untraced(workload)]
             try:
-                slice_, facts, turns = self.traced(workload, way)
+                slice_, turns = self.traced(workload, way)
             except NotRun as error:
                 cell.not_run = str(error)
                 continue
@@ -159,27 +161,25 @@ class Bench:
                 clean = statistics.median(self.clean[workload])
                 cell.add(slice_["unit_ms"], clean, left_behind=untraced[-1] / clean - 1)
             elif not turns:
-                cell.add(slice_["unit_ms"], statistics.mean(untraced[-2:]), **facts)
+                cell.add(slice_["unit_ms"], statistics.mean(untraced[-2:]), **slice_["facts"])
             for before, between, after in turns:
-                cell.add(between, statistics.mean([before, after]), **facts)
+                cell.add(between["unit_ms"], statistics.mean([before, after]), **between["facts"])
             took_any = True
             self.longest_pair_s[way] = max(self.longest_pair_s.get(way, 0), time.monotonic() - begun)
-        if noise := not self.has_profiled and self.cells.get((workload, "untraced")):
-            for before, between, after in zip(untraced, untraced[1:], untraced[2:]):
-                noise.add(between, statistics.mean([before, after]))
+        self.add_noise(workload, untraced)
         return took_any
 
-    def untraced(self, workload: str) -> float:
+    def untraced(self, workload: str, seconds: float = UNTRACED_S) -> float:
         self.measured.run(workload, WARM_UP_S)
-        unit_ms = self.measured.run(workload, UNTRACED_S)["unit_ms"]
+        unit_ms = self.measured.run(workload, seconds)["unit_ms"]
         if not self.has_profiled:
             self.clean[workload].append(unit_ms)
         return unit_ms
 
-    def traced(self, workload: str, way: str) -> tuple[dict, dict, list[tuple[float, float, float]]]:
-        """A traced slice, what the tracer says about it, and the turns of one that can be suspended."""
+    def traced(self, workload: str, way: str) -> tuple[dict, list[tuple[float, dict, float]]]:
+        """A traced slice, and the turns of a tracer that can be suspended. Each has what the tracer says about it."""
         if way == "profiler":
-            return self.measured.run(workload, WAYS[way].slice_s, profiled=True), {}, []
+            return self.measured.run(workload, WAYS[way].slice_s, profiled=True), []
         tracer = self.tracers[way]
         running = tracer.start(self.measured)
         try:
@@ -189,21 +189,29 @@ class Bench:
             turns = self.turns(running, workload, way) if isinstance(tracer, Gpuwhy) else []
         finally:
             running.stop()
-        return slice_, tracer.facts(running, self.measured, slice_), turns
+        for one in [slice_, *(between for _, between, _ in turns)]:
+            one["facts"] = tracer.facts(running, self.measured, one)
+        return slice_, turns
 
-    def turns(self, running: Running, workload: str, way: str) -> list[tuple[float, float, float]]:
-        """Milliseconds of slices with the tracer suspended, resumed, and suspended again: that makes more and shorter
+    def turns(self, running: Running, workload: str, way: str) -> list[tuple[float, dict, float]]:
+        """Slices with the tracer suspended (milliseconds), resumed, and suspended again: that makes more and shorter
         turns than starting it for each."""
         running.suspend()
-        slices = [self.untraced(workload)]
+        suspended, resumed = [self.untraced(workload, SUSPENDED_S)], []
         for _ in range(WAYS[way].turns):
             running.resume()
             self.measured.run(workload, AFTER_RESUMING_S)
-            slices.append(self.measured.run(workload, WAYS[way].slice_s)["unit_ms"])
+            resumed.append(self.measured.run(workload, WAYS[way].slice_s))
             running.suspend()
-            slices.append(self.untraced(workload))
+            suspended.append(self.untraced(workload, SUSPENDED_S))
         running.resume()
-        return list(zip(slices[::2], slices[1::2], slices[2::2]))
+        self.add_noise(workload, suspended)
+        return list(zip(suspended, resumed, suspended[1:]))
+
+    def add_noise(self, workload: str, untraced: list[float]) -> None:
+        if noise := not self.has_profiled and self.cells.get((workload, "untraced")):
+            for before, between, after in zip(untraced, untraced[1:], untraced[2:]):
+                noise.add(between, statistics.mean([before, after]))
 
     def settle(self, running: Running, workload: str, settle_s: float) -> None:
         give_up = time.monotonic() + 30
@@ -257,6 +265,12 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 def report(bench: Bench) -> None:
     cells = [{"workload": workload, "way": way, "unit": UNITS.get(workload, "a step"), **cell.summary()}
              for (workload, way), cell in bench.cells.items()]
+    if bench.options.add_to:
+        measured = {(cell["workload"], cell["way"]) for cell in cells if cell["pairs"]}
+        earlier = json.loads(bench.options.add_to.read_text())["cells"]
+        cells = [cell for cell in cells if cell["pairs"]]
+        cells += [cell for cell in earlier if (cell["workload"], cell["way"]) not in measured]
+        cells.sort(key=lambda cell: (list(UNITS).index(cell["workload"]), list(WAYS).index(cell["way"])))
     bpftrace = bench.tracers.get("bpftrace")
     results = {
         "machine": bench.machine, "minutes": bench.options.minutes, "bpftrace": bpftrace and bpftrace.version,

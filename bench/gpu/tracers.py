@@ -110,11 +110,12 @@ class Gpuwhy:
         return answers
 
 
-INSIDE = "bucket_ns BETWEEN :from_ns AND :to_ns"
+# Buckets of about a second begin at any time: those count whose middle lies in the slice.
+INSIDE = "bucket_ns + wall_ns / 2 BETWEEN :from_ns AND :to_ns"
 QUESTIONS = {
-    # The threads take turns at launching: their costs add up along the time of the longest one.
-    "estimate": f"""SELECT 1.0 * sum(tracer) / sum(wall) FROM (SELECT sum(tracer_ns) AS tracer, max(wall_ns) AS wall
-        FROM thread_times WHERE pid = :pid AND {INSIDE} GROUP BY bucket_ns)""",
+    # The threads take turns at launching: what each loses of its time adds up.
+    "estimate": f"""SELECT sum(share) FROM (SELECT 1.0 * sum(tracer_ns) / sum(wall_ns) AS share
+        FROM thread_times WHERE pid = :pid AND {INSIDE} GROUP BY tid)""",
     "agent_cpu": f"SELECT 1.0 * sum(cpu_ns) / sum(wall_ns) FROM agent_usage WHERE {INSIDE}",
     "hooks": f"SELECT 1.0 * sum(hooks_ns) / sum(wall_ns) FROM agent_usage WHERE {INSIDE}",
     "probe_cost_ns": "SELECT probe_cost_ns FROM sessions",

@@ -15,7 +15,7 @@ use crate::attach::{Attached, LinkKind};
 use crate::counts::CallCounts;
 use crate::families::calls::{Calls, KEEP_ALL, KEEP_NONE, RowMode};
 use crate::image::{Probe, file_offset_of};
-use crate::wire::rows;
+use crate::wire::{TaskId, rows};
 
 const OWN_BINARY: &str = "/proc/self/exe";
 
@@ -92,14 +92,14 @@ const WAYS: [Way; 6] = [
     Way { function: moves, mode: RowMode::ROW_COUNTED_IN_BURSTS, burst: true, keep_min_ns: KEEP_ALL },
 ];
 
-/// Takes some tens of milliseconds. `drain` empties the rings, which may be small. The caller throws away what the own
-/// process left in rings and counters.
+/// Takes some tens of milliseconds. `drain` empties the rings, which may be small. The caller throws away what the thread
+/// that was traced for it left in rings and counters.
 pub fn calibrate(
     calls: &mut Calls,
     counts: &mut CallCounts,
     hooks: &[BorrowedFd<'_>],
     drain: impl FnMut(),
-) -> Result<Calibration> {
+) -> Result<(Calibration, TaskId)> {
     let row = rows().position(|row| row.api.name == "cuLaunchKernel").context("no such function")?;
     let probe = |function: extern "C" fn()| -> Result<Probe> {
         let file_offset = file_offset_of(function as *const () as usize)?;
@@ -111,10 +111,11 @@ pub fn calibrate(
     calls.calibrate(worker.tid);
     let calibration = measure(&worker, calls, counts, row as u16, hooks, drain);
     calls.calibrate(0);
+    let task = TaskId { pid: std::process::id(), tid: worker.tid };
     drop(worker);
     // Nobody has to wait for the removal.
     thread::spawn(move || drop(attached));
-    calibration
+    Ok((calibration?, task))
 }
 
 fn measure(
@@ -141,7 +142,7 @@ fn measure(
         drain();
     }
     calls.set_mode(row, RowMode::ROW_IN_BURSTS);
-    let (program_ns, switch_ns) = program_times(worker, calls, hooks)?;
+    let (program_ns, switch_ns) = program_times(worker, calls, hooks, drain)?;
     calls.set_mode(row, RowMode::ROW_ALWAYS);
     calls.open_burst(false);
     let [plain, skipped, counted, recorded, kept, stepped] = costs.map(median);
@@ -163,11 +164,17 @@ fn median(mut costs: Vec<f64>) -> f64 {
 }
 
 /// What programs take, by the kernel's own clock: those at calls and those at switches.
-fn program_times(worker: &Worker, calls: &Calls, hooks: &[BorrowedFd<'_>]) -> Result<(f64, f64)> {
+fn program_times(
+    worker: &Worker,
+    calls: &Calls,
+    hooks: &[BorrowedFd<'_>],
+    mut drain: impl FnMut(),
+) -> Result<(f64, f64)> {
     let _timing = time_programs()?;
     let before = calls.run_time();
     for _ in 0..TURNS {
         worker.call(pushes)?;
+        drain();
     }
     let program_ns = calls.run_time().since(before).mean_ns();
     let before = run_time(hooks.iter().copied());

@@ -138,6 +138,10 @@ impl<Name: Eq + Hash> Probes<Name> {
         self.take_out(calls);
         let lifted: Vec<u16> =
             before.rows.keys().copied().filter(|row| !self.sampling.rows.contains_key(row)).collect();
+        if !lifted.is_empty() {
+            // A link that was there before could see calls a second time.
+            self.wait_for_removals();
+        }
         for file in self.files.values_mut() {
             for &row in &lifted {
                 let attached = attach_always(file, |other| other == row, calls);

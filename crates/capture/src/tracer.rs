@@ -20,7 +20,7 @@ use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
 use crate::ring::{RingReader, Rings, monotonic_ns};
-use crate::wire::{FileMapped, Owner, RawCall, Record, ThreadSnapshot, row};
+use crate::wire::{FileMapped, Owner, RawCall, Record, TaskId, ThreadSnapshot, row};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -162,27 +162,21 @@ impl<File: Eq + Hash> Tracer<File> {
             self.families.iter().flat_map(|family| &family.programs).map(AsFd::as_fd).collect();
         let mut records = Vec::new();
         let drain = || records.extend(self.reader.drain());
-        self.calibration = calibrate(&mut self.calls, &mut self.counts, &hooks, drain)?;
+        let (calibration, task) = calibrate(&mut self.calls, &mut self.counts, &hooks, drain)?;
+        self.calibration = calibration;
         records.extend(self.reader.drain());
-        self.forget_own_process(records)?;
+        self.forget(task, records)?;
         // A ring of the least size overflows all the same.
         self.losses_before = self.kernel_losses()?;
         Ok(())
     }
 
     /// What the calibration left behind is nobody's business.
-    fn forget_own_process(&mut self, mut records: Vec<Record>) -> Result<()> {
-        let own = std::process::id();
-        for record in &records {
-            if let Record::ThreadExit(snapshot) = record
-                && snapshot.owner.task.pid == own
-            {
-                self.counts.close(snapshot.owner, self.calls.epoch());
-            }
-        }
-        records.retain(|record| record.pid() != own);
+    fn forget(&mut self, task: TaskId, mut records: Vec<Record>) -> Result<()> {
+        self.counts.close(Owner { task, image: 0 }, self.calls.epoch());
+        records.retain(|record| record.pid() != task.pid);
         self.early = records;
-        self.shared.known_processes.delete(&own.to_ne_bytes()).context("forget the own process")
+        self.shared.known_processes.delete(&task.pid.to_ne_bytes()).context("forget the own process")
     }
 
     fn load_families(&mut self, settings: &Settings) -> Result<()> {

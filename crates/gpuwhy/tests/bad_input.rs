@@ -248,6 +248,9 @@ fn values_that_make_no_sense_are_wrong_usage() {
         ("--pid", "init", "invalid digit"),
         ("--layer", "top", "possible values"),
         ("--keep-min", "-3s", ""),
+        ("--budget", "1", "use a percentage such as 1%"),
+        ("--budget", "150%", "is more than everything"),
+        ("--budget", "little", "does not start with a number"),
     ] {
         let (code, stdout, stderr) = output(gpuwhy(&["trace", option, value]));
         assert_eq!((code, stdout.as_str()), (2, ""), "{option} {value}");

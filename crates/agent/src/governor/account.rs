@@ -1,7 +1,7 @@
 //! What tracing takes from each thread: exact numbers of hits, switches and records, times what each costs on this
 //! machine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{Calibration, Hits, TaskId, ThreadSnapshot};
 use gpuwhy_model::Rung;
@@ -11,6 +11,8 @@ use super::plan::Load;
 
 /// How fast the rate of a function follows when it falls; it rises at once, so that a budget is not overrun.
 const FALLING: f64 = 0.3;
+/// Rates are read off over this time at least: a call or two in a few milliseconds are no rate.
+const RATED_OVER: Duration = Duration::from_millis(200);
 
 /// What things cost the thread they happen to, where it happens.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +56,15 @@ impl Prices {
 pub struct Account {
     functions: HashMap<(TaskId, u16), Function>,
     threads: HashMap<TaskId, Thread>,
+    /// When rates were last read off; never, or no longer true, when there is none.
+    rated: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Function {
     count: u64,
+    /// When rates were last read off.
+    rated_count: u64,
     /// Calls per second.
     rate: f64,
 }
@@ -79,19 +85,33 @@ struct Thread {
 }
 
 impl Account {
-    /// Takes note of the counters, `elapsed` after the last time. `treatment` says for a function of a process what one
-    /// call costs and whether its rate can be read off, which it cannot while it is seen in bursts.
-    pub fn glance(&mut self, hits: &[Hits], elapsed: Duration, treatment: impl Fn(u32, u16) -> (f64, bool)) {
+    /// Takes note of the counters. `treatment` says for a function of a process what one call costs and whether its rate
+    /// can be read off, which it cannot while it is seen in bursts.
+    pub fn glance(&mut self, hits: &[Hits], now: Instant, treatment: impl Fn(u32, u16) -> (f64, bool)) {
+        let elapsed = self.rated.map(|rated| now.saturating_duration_since(rated));
+        let is_rated = elapsed.is_none_or(|elapsed| elapsed >= RATED_OVER);
         for hit in hits {
             let function = self.functions.entry((hit.task, hit.row)).or_default();
             let calls = hit.count.saturating_sub(function.count) as f64;
             function.count = hit.count;
             let (call_ns, is_seen) = treatment(hit.task.pid, hit.row);
             self.threads.entry(hit.task).or_default().taken_ns += calls * call_ns;
-            if is_seen {
-                function.follow(calls / elapsed.as_secs_f64().max(1e-3), FALLING);
+            if !is_rated {
+                continue;
+            }
+            let calls = hit.count.saturating_sub(std::mem::replace(&mut function.rated_count, hit.count)) as f64;
+            if let (true, Some(elapsed)) = (is_seen, elapsed) {
+                function.follow(calls / elapsed.as_secs_f64(), FALLING);
             }
         }
+        if is_rated {
+            self.rated = Some(now);
+        }
+    }
+
+    /// Time has passed in which nothing was seen.
+    pub fn resume(&mut self) {
+        self.rated = None;
     }
 
     /// A burst showed this rate.
@@ -168,5 +188,56 @@ impl Function {
         if self.rate < 0.01 {
             self.rate = 0.0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: TaskId = TaskId { pid: 1, tid: 2 };
+
+    fn glance(account: &mut Account, now: Instant, count: u64) {
+        account.glance(&[Hits { task: TASK, row: 3, count }], now, |_, _| (1000.0, true));
+    }
+
+    fn rate(account: &Account) -> f64 {
+        account.loads(|_| 0.0).first().map_or(0.0, |load| load.rate)
+    }
+
+    #[test]
+    fn a_few_calls_within_a_moment_are_no_rate() {
+        let mut account = Account::default();
+        let start = Instant::now();
+        glance(&mut account, start, 0);
+        glance(&mut account, start + Duration::from_millis(250), 25);
+        assert_eq!(rate(&account).round(), 100.0);
+        glance(&mut account, start + Duration::from_millis(252), 30);
+        assert_eq!(rate(&account).round(), 100.0, "five calls in two milliseconds");
+        glance(&mut account, start + Duration::from_millis(500), 50);
+        assert_eq!(rate(&account).round(), 100.0);
+    }
+
+    #[test]
+    fn calls_from_before_a_pause_do_not_count_as_made_after_it() {
+        let mut account = Account::default();
+        let start = Instant::now();
+        glance(&mut account, start, 0);
+        glance(&mut account, start + Duration::from_millis(250), 25);
+        account.resume();
+        glance(&mut account, start + Duration::from_millis(251), 5_000);
+        assert_eq!(rate(&account).round(), 100.0);
+    }
+
+    #[test]
+    fn a_rate_rises_at_once_and_falls_slowly() {
+        let mut account = Account::default();
+        let start = Instant::now();
+        glance(&mut account, start, 0);
+        glance(&mut account, start + Duration::from_secs(1), 1_000);
+        glance(&mut account, start + Duration::from_secs(2), 11_000);
+        assert_eq!(rate(&account).round(), 10_000.0);
+        glance(&mut account, start + Duration::from_secs(3), 11_000);
+        assert_eq!(rate(&account).round(), 7_000.0);
     }
 }

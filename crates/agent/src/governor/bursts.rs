@@ -193,9 +193,9 @@ impl Bursts {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// From this moment on a function of a process is seen in bursts only.
-    pub fn begin(&mut self, pid: u32, row: u16, moment_ns: u64) {
-        self.since_ns.insert((pid, row), moment_ns);
+    /// From this moment on a function of a process is seen in bursts only. Says whether this is the first time.
+    pub fn begin(&mut self, pid: u32, row: u16, moment_ns: u64) -> bool {
+        self.since_ns.insert((pid, row), moment_ns).is_none()
     }
 
     /// What a window that closed now says about a function of a thread. `otherwise_ns` is when the process was first
@@ -262,5 +262,97 @@ impl Sampled {
         if delta.count > 0 {
             self.extremes_ns = (delta.min_ns, delta.max_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const TASK: TaskId = TaskId { pid: 1, tid: 2 };
+
+    fn calls(count: u64) -> CountDelta {
+        CountDelta { task: TASK, row: 3, count, min_ns: 5, max_ns: 9, ..CountDelta::default() }
+    }
+
+    /// Opens a window at one time and closes it at another, in which a function was called so many times.
+    fn window(bursts: &mut Bursts, opened_ns: u64, closed_ns: u64, delta: CountDelta, held_up_ns: u64) -> Counted {
+        bursts.opened(Instant::now(), opened_ns);
+        let counted = bursts.cycle(delta, closed_ns, 0, held_up_ns);
+        bursts.closed(Instant::now(), Duration::from_millis(1));
+        counted
+    }
+
+    #[test]
+    fn windows_are_as_far_apart_as_what_they_cost_asks() {
+        let mut now = Instant::now();
+        let mut bursts = Bursts::new(now, 42);
+        let (mut open, mut all) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..200 {
+            let begun = now;
+            bursts.opened(now, 0);
+            let width = bursts.due_at() - now;
+            now = bursts.due_at();
+            bursts.closed(now, width * 20);
+            now = bursts.due_at();
+            open += width;
+            all += now - begun;
+        }
+        let share = open.as_secs_f64() / all.as_secs_f64();
+        assert!((0.045..0.055).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn one_quiet_window_does_not_bring_the_next_one_forward() {
+        let mut now = Instant::now();
+        let mut bursts = Bursts::new(now, 42);
+        for turn in 0..MEMORY * 2 {
+            bursts.opened(now, 0);
+            let width = bursts.due_at() - now;
+            now = bursts.due_at();
+            let is_last = turn == MEMORY * 2 - 1;
+            bursts.closed(now, if is_last { Duration::ZERO } else { width * 20 });
+            assert!(bursts.due_at() - now > width * 5, "a gap of {:?}", bursts.due_at() - now);
+            now = bursts.due_at();
+        }
+    }
+
+    #[test]
+    fn a_window_stands_for_the_gap_before_it() {
+        let mut bursts = Bursts::new(Instant::now(), 1);
+        bursts.begin(1, 3, 100 * MS);
+        let counted = window(&mut bursts, 180 * MS, 200 * MS, calls(50), 0);
+        assert_eq!((counted.delta.count, counted.estimate), (50, 250));
+        assert!(counted.variance > 0.0 && counted.fraction() == 0.2);
+        let counted = window(&mut bursts, 290 * MS, 300 * MS, calls(30), 0);
+        assert_eq!(counted.estimate, 300);
+    }
+
+    #[test]
+    fn calls_that_probes_held_up_come_faster_between_windows() {
+        let mut bursts = Bursts::new(Instant::now(), 1);
+        bursts.begin(1, 3, 0);
+        // Of 20 ms the probes took two: 18 ms of the program's own time for 90 calls.
+        assert_eq!(window(&mut bursts, 80 * MS, 100 * MS, calls(90), 2 * MS).estimate, 490);
+    }
+
+    #[test]
+    fn a_thread_that_has_just_begun_made_no_calls_before() {
+        let mut bursts = Bursts::new(Instant::now(), 1);
+        bursts.begin(1, 3, 0);
+        let young = CountDelta { thread_started_ns: 960 * MS, ..calls(10) };
+        assert_eq!(window(&mut bursts, 980 * MS, 1000 * MS, young, 0).estimate, 20);
+    }
+
+    #[test]
+    fn what_follows_the_last_window_goes_on_like_it_and_has_its_extremes() {
+        let mut bursts = Bursts::new(Instant::now(), 1);
+        bursts.begin(1, 3, 0);
+        window(&mut bursts, 90 * MS, 100 * MS, calls(10), 0);
+        let unseen = CountDelta { min_ns: 0, max_ns: 0, ..calls(0) };
+        let tail = bursts.tail(unseen, 150 * MS);
+        assert_eq!((tail.estimate, tail.delta.min_ns, tail.delta.max_ns), (50, 5, 9));
+        assert_eq!(bursts.tail(calls(4), 200 * MS).estimate, 4, "it is seen all the time now");
     }
 }

@@ -10,13 +10,12 @@ mod baseline;
 mod bursts;
 mod estimate;
 mod plan;
+mod stalls;
 mod usage;
 
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{
-    CountDelta, InBursts, MOST_EXEMPT, Owner, RawCall, Record, Sampling, TaskId, ThreadSnapshot, Tracer, row,
-};
+use gpuwhy_capture::{CountDelta, InBursts, MOST_EXEMPT, Owner, Record, Sampling, TaskId, ThreadSnapshot, Tracer, row};
 use gpuwhy_model::Rung;
 use hashbrown::HashMap;
 
@@ -28,6 +27,7 @@ use baseline::Baselines;
 pub use bursts::Counted;
 use bursts::{Bursts, Due};
 use plan::{Change, Ladder, Load, UnitCosts, Wish, plan};
+use stalls::Stalls;
 use usage::OwnUsage;
 pub use usage::Usage;
 
@@ -71,9 +71,7 @@ const LEAST_TARGET: f64 = 0.25;
 const MOST_FIXED: f64 = 0.5;
 /// Functions that are called less often than this stay as they are when a rung is pinned.
 const PINNED_FROM: f64 = 2_000.0;
-/// How often a process may get more detail than the budget allows, for how long, and how far back.
-const STALLS_APART: Duration = Duration::from_secs(30);
-const RAISED_FOR: Duration = Duration::from_millis(250);
+/// How far back calls are brought back after a stall.
 const LOOK_BACK_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
 
 pub struct Governor {
@@ -88,18 +86,10 @@ pub struct Governor {
     own: OwnUsage,
     started: Instant,
     next_step: Instant,
-    last_glance: Instant,
     /// When what is seen in bursts was last changed.
     sampling_since_ns: u64,
-    stalls: HashMap<u32, Stall>,
+    stalls: Stalls,
     items: Vec<Item>,
-}
-
-/// A process that had a stall.
-struct Stall {
-    at: Instant,
-    /// A sentence about a stall that nothing has been done about yet.
-    news: Option<String>,
 }
 
 impl Governor {
@@ -115,9 +105,8 @@ impl Governor {
             own: OwnUsage::start(now, tracer),
             started: now,
             next_step: now + STEP,
-            last_glance: now,
             sampling_since_ns: 0,
-            stalls: HashMap::new(),
+            stalls: Stalls::default(),
             items: Vec::new(),
         }
     }
@@ -144,6 +133,7 @@ impl Governor {
             self.next_step = now + STEP;
             self.glance(tracer, now);
             self.raise_after_stalls(tracer, now);
+            self.lower_after_stalls(tracer, now);
             if self.thrift.budget.is_some() {
                 self.climb(tracer, now);
             }
@@ -153,10 +143,8 @@ impl Governor {
 
     fn glance(&mut self, tracer: &mut Tracer<FileId>, now: Instant) {
         let hits = tracer.hits();
-        let elapsed = now.saturating_duration_since(self.last_glance);
-        self.last_glance = now;
         let (prices, ladder) = (&self.prices, &self.ladder);
-        self.account.glance(&hits, elapsed, |pid, row| {
+        self.account.glance(&hits, now, |pid, row| {
             (prices.call_ns(ladder.rung(pid, row), tracer.is_stepped(row)), !tracer.sampling().covers(pid, row))
         });
     }
@@ -171,7 +159,7 @@ impl Governor {
             let fraction = if change.to >= Rung::Bursts { tight.burst_share } else { 1.0 };
             self.tell(change.pid, change.row, change.to, fraction, reason(change));
         }
-        self.set_thresholds(tracer, &changes, now);
+        self.set_thresholds(tracer, &changes);
         let wanted = self.sampling(&loads, tracer);
         if wanted != *tracer.sampling() && !self.bursts.is_open() {
             self.change_sampling(tracer, wanted, tight.burst_share);
@@ -219,15 +207,22 @@ impl Governor {
     }
 
     /// From which duration on calls are kept. Threads come and go, so that this is said again and again.
-    fn set_thresholds(&self, tracer: &mut Tracer<FileId>, changes: &[Change], now: Instant) {
+    fn set_thresholds(&self, tracer: &mut Tracer<FileId>, changes: &[Change]) {
         for change in changes.iter().filter(|change| change.to != Rung::SlowOnly) {
-            let min_ns = if change.to == Rung::Counters { u64::MAX } else { self.keep_min_ns };
-            tracer.keep_from(change.pid, change.row, min_ns);
+            tracer.keep_from(change.pid, change.row, self.kept_from_ns(change.pid, change.row, change.to));
         }
-        for ((pid, row), _) in self.ladder.lowered().filter(|&(_, rung)| rung == Rung::SlowOnly) {
-            if self.stalls.get(&pid).is_none_or(|stall| now >= stall.at + RAISED_FOR) {
-                tracer.keep_from(pid, row, self.baselines.slow_ns(pid, row).max(self.keep_min_ns));
+        for ((pid, row), rung) in self.ladder.lowered().filter(|&(_, rung)| rung == Rung::SlowOnly) {
+            if !self.stalls.is_raised(pid) {
+                tracer.keep_from(pid, row, self.kept_from_ns(pid, row, rung));
             }
+        }
+    }
+
+    fn kept_from_ns(&self, pid: u32, row: u16, rung: Rung) -> u64 {
+        match rung {
+            Rung::Everything | Rung::Bursts => self.keep_min_ns,
+            Rung::SlowOnly => self.baselines.slow_ns(pid, row).max(self.keep_min_ns),
+            Rung::Counters => u64::MAX,
         }
     }
 
@@ -255,8 +250,12 @@ impl Governor {
         let (moment_ns, deltas) = tracer.sample(wanted);
         let mut counted = Vec::with_capacity(deltas.len());
         for delta in deltas {
-            if tracer.sampling().covers(delta.task.pid, delta.row) {
-                self.bursts.begin(delta.task.pid, delta.row, moment_ns);
+            let (pid, row) = (delta.task.pid, delta.row);
+            if tracer.sampling().covers(pid, row) {
+                let is_news = self.bursts.begin(pid, row, moment_ns);
+                if is_news && self.ladder.rung(pid, row) < Rung::Bursts {
+                    self.tell(pid, row, Rung::Bursts, share, "another process calls it too often".to_owned());
+                }
                 counted.push(Counted::exactly(delta));
             } else {
                 counted.push(self.bursts.tail(delta, moment_ns));
@@ -337,44 +336,42 @@ impl Governor {
     pub fn look_at(&mut self, record: &Record) {
         let Record::Call(call) = record else { return };
         self.own.add_record();
-        if self.baselines.is_stall(call) && self.ladder.lowered().any(|((pid, _), _)| pid == call.task.pid) {
-            self.stalled(call);
+        if self.baselines.is_stall(call) && !self.lowered_of(call.task.pid).is_empty() {
+            let name = row(call.row.into()).map_or("a call", |row| row.api.name);
+            let news = || format!("{name} took {} ms", call.duration_ns / 1_000_000);
+            self.stalls.add(call.task.pid, Instant::now(), news);
         }
-    }
-
-    fn stalled(&mut self, call: &RawCall) {
-        let now = Instant::now();
-        let pid = call.task.pid;
-        if self.stalls.get(&pid).is_some_and(|stall| now < stall.at + STALLS_APART) {
-            return;
-        }
-        let name = row(call.row.into()).map_or("a call", |row| row.api.name);
-        let news = Some(format!("{name} took {} ms", call.duration_ns / 1_000_000));
-        self.stalls.insert(pid, Stall { at: now, news });
     }
 
     /// Brings back the last seconds of processes that had a stall, and looks closely for a moment.
     fn raise_after_stalls(&mut self, tracer: &mut Tracer<FileId>, now: Instant) {
-        let stalls: Vec<(u32, String)> =
-            self.stalls.iter_mut().filter_map(|(&pid, stall)| Some((pid, stall.news.take()?))).collect();
-        for (pid, news) in stalls {
+        for (pid, news) in self.stalls.raise(now) {
             let after_ns = clock::read(libc::CLOCK_MONOTONIC).saturating_sub(LOOK_BACK_NS);
             let mut recorded = tracer.recorded(pid, after_ns);
             recorded.retain(|call| call.duration_ns >= self.keep_min_ns);
             recorded.sort_unstable_by_key(|call| call.end_ns);
             let reason = format!("{news}: {} earlier calls are kept, and all for a moment", recorded.len());
             self.items.extend(recorded.into_iter().map(|call| Item::Record(Record::Call(call))));
-            let lowered: Vec<u16> =
-                self.ladder.lowered().filter(|((of, _), _)| *of == pid).map(|((_, row), _)| row).collect();
-            for row in lowered {
+            for (row, _) in self.lowered_of(pid) {
                 self.tell(pid, row, Rung::Everything, 1.0, reason.clone());
                 tracer.keep_from(pid, row, self.keep_min_ns);
             }
-            if let Some(stall) = self.stalls.get_mut(&pid) {
-                stall.at = now;
-            }
             self.bursts.look_now(now);
         }
+    }
+
+    fn lower_after_stalls(&mut self, tracer: &mut Tracer<FileId>, now: Instant) {
+        for pid in self.stalls.lower(now) {
+            for (row, rung) in self.lowered_of(pid) {
+                let fraction = if rung >= Rung::Bursts { self.bursts.share() } else { 1.0 };
+                self.tell(pid, row, rung, fraction, "the moment after a stall is over".to_owned());
+                tracer.keep_from(pid, row, self.kept_from_ns(pid, row, rung));
+            }
+        }
+    }
+
+    fn lowered_of(&self, pid: u32) -> Vec<(u16, Rung)> {
+        self.ladder.lowered().filter(|((of, _), _)| *of == pid).map(|((_, row), rung)| (row, rung)).collect()
     }
 
     /// The last counts of a thread, or of the program it ran.
@@ -402,7 +399,7 @@ impl Governor {
         self.ladder.forget_process(pid);
         self.bursts.process_gone(pid);
         self.baselines.process_gone(pid);
-        self.stalls.remove(&pid);
+        self.stalls.process_gone(pid);
     }
 
     /// No probe is there for a while: what happened until this moment.
@@ -418,7 +415,7 @@ impl Governor {
         self.sampling_since_ns = moment_ns;
         self.bursts.resume(now, moment_ns);
         self.next_step = now + STEP;
-        self.last_glance = now;
+        self.account.resume();
     }
 
     /// Closes the last window, before the probes are taken out.

@@ -9,7 +9,6 @@ use gpuwhy_store::{Limits, Trace, Value as Cell};
 use serde_json::{Value, json};
 
 use super::super::figure;
-use super::super::statistics::median;
 
 /// Buckets of about a second begin at any time: those count whose middle lies in the span.
 const SQL: &str = "
@@ -53,12 +52,16 @@ impl Estimate {
         Ok(Self { thread: share(0), agent: share(1), kept: share(2), seen: share(3) })
     }
 
-    /// The medians of several; null when there are none.
+    /// The means of several; null when there are none. One second has a burst more than another, so that a median would
+    /// leave out what the busier ones cost.
     pub fn middle(estimates: &[&Self]) -> Value {
         if estimates.is_empty() {
             return Value::Null;
         }
-        let middle = |figure: fn(&Self) -> f64| median(estimates.iter().map(|estimate| figure(estimate)).collect());
+        let middle = |figure: fn(&Self) -> f64| {
+            let known: Vec<f64> = estimates.iter().map(|one| figure(one)).filter(|share| share.is_finite()).collect();
+            known.iter().sum::<f64>() / known.len() as f64
+        };
         json!({
             "thread": middle(|estimate| estimate.thread),
             "agent": middle(|estimate| estimate.agent),

@@ -71,7 +71,7 @@ impl Way {
     /// How many turns of a tracer that can be suspended make up for a pair of one that cannot. A budget is a matter of
     /// fractions of a percent.
     pub fn turns(&self, is_busy: bool) -> usize {
-        if self.budget.is_some() && is_busy { 20 } else { 3 }
+        if self.budget.is_some() && is_busy { 14 } else { 2 }
     }
 
     pub fn settle(&self) -> Duration {

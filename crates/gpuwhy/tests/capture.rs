@@ -174,11 +174,10 @@ fn root_time_spent_waiting_for_a_cpu_is_run_queue_time_and_names_who_took_it() {
     let expected = own - 10.0 * 200e6;
     assert!((queued - expected).abs() <= 0.05 * own, "{queued} ns queued, {expected} ns expected, {own} ns in all");
     let own_pid = running_pid(&truth);
-    let by_sibling = format!(
-        "SELECT count(*) FROM cuda_events WHERE op = 'cuStreamSynchronize' AND runqueue_ns > 50000000 \
-         AND preempted_by_pid = {own_pid} AND preempted_by_tid <> tid"
-    );
-    assert!(finished.number(&by_sibling) >= 8, "the sibling took the CPU");
+    // Of all stretches in the queue a call names the longest, which may have begun with a kernel thread.
+    let by_sibling = "SELECT preempted_by_pid FROM cuda_events WHERE op = 'cuStreamSynchronize' \
+         AND runqueue_ns > 50000000 AND preempted_by_tid <> tid GROUP BY 1 ORDER BY count(*) DESC LIMIT 1";
+    assert_eq!(finished.number(by_sibling), i64::from(own_pid), "the sibling took the CPU");
 }
 
 fn running_pid(truth: &Truth) -> u32 {

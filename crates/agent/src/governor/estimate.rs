@@ -52,9 +52,9 @@ struct Watched {
     unjudged: f64,
 }
 
-/// The i-th window's variance is 1 + 5 / i times what its difference says: a variance from few values is often far too
+/// The i-th window's variance is 1 + 9 / i times what its difference says: a variance from few values is often far too
 /// small, most of all when calls come in phases that a few windows can miss.
-const EARLY_INFLATION: f64 = 5.0;
+const EARLY_INFLATION: f64 = 9.0;
 
 /// A single window says nothing about how much windows differ.
 const FIRST_INFLATION: f64 = 2.0;

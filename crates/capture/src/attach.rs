@@ -79,7 +79,7 @@ impl LinkKind<'_> {
 /// Links that are removed when this is dropped.
 #[derive(Default)]
 pub struct Attached {
-    pub links: Vec<Link>,
+    links: Vec<Link>,
     pub probes: usize,
     /// Functions the kernel refused to probe, with its reason.
     pub refused: Vec<(String, String)>,

@@ -16,8 +16,7 @@ use crate::counts::CallCounts;
 use crate::families::calls::{Calls, KEEP_ALL, KEEP_NONE, RowMode};
 use crate::image::{Probe, file_offset_of};
 use crate::wire::{TaskId, rows};
-
-const OWN_BINARY: &str = "/proc/self/exe";
+use crate::yardstick::OWN_BINARY;
 
 /// What things cost the thread they happen to, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -74,6 +74,8 @@ pub struct Probes<Name> {
     sampling: Sampling,
     /// Functions that were taken out of the link they shared.
     alone: BTreeSet<u16>,
+    /// Functions with a probe that the kernel has to single-step; asked for each counter again and again.
+    stepped: BTreeSet<u16>,
     burst: Option<Vec<Attached>>,
     /// Links that are being removed, and those of a burst, of which there may not be two.
     removals: Vec<JoinHandle<()>>,
@@ -101,6 +103,7 @@ impl<Name> Default for Probes<Name> {
             files: HashMap::new(),
             sampling: Sampling::default(),
             alone: BTreeSet::new(),
+            stepped: BTreeSet::new(),
             burst: None,
             removals: Vec::new(),
             burst_removal: None,
@@ -113,9 +116,9 @@ impl<Name: Eq + Hash> Probes<Name> {
         &self.sampling
     }
 
-    /// The extra cost of a function's probe sites, see [`Probe::emulated`].
+    /// Whether the kernel has to single-step a probe of this function, see [`Probe::emulated`].
     pub fn is_stepped(&self, row: u16) -> bool {
-        self.files.values().flat_map(|file| &file.probes).any(|probe| probe.row as u16 == row && !probe.emulated)
+        self.stepped.contains(&row)
     }
 
     /// Probes a file; functions that are seen in bursts join the next one.
@@ -124,6 +127,7 @@ impl<Name: Eq + Hash> Probes<Name> {
         let mut file =
             ProbedFile { held, probes, alone: BTreeMap::new(), together: Attached::default(), own: HashMap::new() };
         attach_file(&mut file, &self.alone, &self.sampling, calls);
+        self.stepped.extend(file.probes.iter().filter(|probe| !probe.emulated).map(|probe| probe.row as u16));
         let mut report = AttachReport::default();
         file.alone.values().chain([&file.together]).for_each(|attached| report.add(attached));
         report.probes += file.probes_of(|row| self.sampling.rows.contains_key(&row)).len();

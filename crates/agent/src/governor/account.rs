@@ -101,7 +101,7 @@ impl Account {
             }
             let calls = hit.count.saturating_sub(std::mem::replace(&mut function.rated_count, hit.count)) as f64;
             if let (true, Some(elapsed)) = (is_seen, elapsed) {
-                function.follow(calls / elapsed.as_secs_f64(), FALLING);
+                function.follow(calls / elapsed.as_secs_f64());
             }
         }
         if is_rated {
@@ -116,7 +116,7 @@ impl Account {
 
     /// A burst showed this rate.
     pub fn set_rate(&mut self, task: TaskId, row: u16, rate: f64) {
-        self.functions.entry((task, row)).or_default().follow(rate, FALLING);
+        self.functions.entry((task, row)).or_default().follow(rate);
     }
 
     /// What was taken from a thread since the last report.
@@ -183,8 +183,8 @@ impl Account {
 }
 
 impl Function {
-    fn follow(&mut self, rate: f64, falling: f64) {
-        self.rate = if rate > self.rate { rate } else { self.rate + falling * (rate - self.rate) };
+    fn follow(&mut self, rate: f64) {
+        self.rate = if rate > self.rate { rate } else { self.rate + FALLING * (rate - self.rate) };
         if self.rate < 0.01 {
             self.rate = 0.0;
         }

@@ -2,7 +2,7 @@
 
 use std::{env, error::Error, path::PathBuf};
 
-const OBJECTS: &[&str] = &["calls", "sched", "life", "yardstick"];
+const OBJECTS: &[&str] = &["calls", "sched", "life", "memory", "ioctl", "block", "yardstick"];
 
 /// Newest first; BPF wants clang 15 or later.
 const COMPILERS: &[&str] = &["clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang"];

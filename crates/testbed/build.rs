@@ -13,7 +13,7 @@ const LIBRARY_FLAGS: &[&str] = &[
     "-fno-schedule-insns",
     "-fno-schedule-insns2",
 ];
-const DRIVER: &[&str] = &["fake_plan.c", "fake_waits.c", "fake_driver.c", "fake_context.c"];
+const DRIVER: &[&str] = &["fake_plan.c", "fake_waits.c", "fake_gpu.c", "fake_driver.c", "fake_context.c"];
 const RUNTIME: &[&str] = &["fake_runtime.c", "fake_runtime_copies.c"];
 const WORKLOAD: &[&str] = &[
     "workload.c",
@@ -26,6 +26,29 @@ const WORKLOAD: &[&str] = &[
     "workload_truth.c",
 ];
 const LAUNCH_LOOP: &[&str] = &["launch_loop.c", "launch_loop_work.c", "launch_loop_slow.c", "workload_ops.c"];
+const SCENARIO: &[&str] = &[
+    "scenario.c",
+    "scenario_calls.c",
+    "scenario_cpu.c",
+    "scenario_faults.c",
+    "scenario_locks.c",
+    "scenario_memory.c",
+    "scenario_oom.c",
+    "scenario_options.c",
+    "scenario_peers.c",
+    "scenario_plain.c",
+    "scenario_steps.c",
+    "scenario_storage.c",
+    "scenario_truth.c",
+];
+const SCENARIO_PEER: &[&str] = &[
+    "scenario_peer.c",
+    "scenario_peer_cgroup.c",
+    "scenario_peer_checks.c",
+    "scenario_peer_hogs.c",
+    "scenario_peer_inputs.c",
+];
+const SCENARIO_BOTH: &[&str] = &["scenario_disk.c", "scenario_shape.c", "scenario_work.c"];
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
@@ -43,6 +66,8 @@ fn main() {
     compiler.program("workload_static", &linked_in, &["-DSTATIC_RUNTIME"], &[]);
     compiler.program("bench_calls", &["bench_calls.c"], &[], &["libcuda.so.1"]);
     compiler.program("launch_loop", LAUNCH_LOOP, &[], &["libcuda.so.1"]);
+    compiler.program("scenario", &[SCENARIO, SCENARIO_BOTH].concat(), &[], &["libcuda.so.1"]);
+    compiler.program("scenario_peer", &[SCENARIO_PEER, SCENARIO_BOTH].concat(), &[], &[]);
 }
 
 struct Compiler {

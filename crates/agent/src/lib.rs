@@ -2,6 +2,7 @@
 //!
 //! Data flows one way: [`trace`] drains the kernel, the pipeline adds who and where, the store keeps it.
 
+mod cgroups;
 mod check;
 mod clock;
 mod discovery;
@@ -15,6 +16,7 @@ mod procfs;
 mod session;
 mod target;
 mod trace;
+mod waits;
 mod writing;
 
 pub use check::{Check, Report, UsesCuda, check};

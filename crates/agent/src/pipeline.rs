@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, LifeKind, LossReason, Losses, OpId, ProcessLife, RungChange, SessionEnd, ThreadTimes,
-    Wait, WaitReason,
+    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, RungChange,
+    SessionEnd, Stretch, ThreadTimes, Wait, WaitReason, WorkKind,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -15,6 +15,7 @@ use crate::clock::{Clock, Reading};
 use crate::governor::{Counted, RungNews, Usage};
 use crate::live::{CallSeen, Live, Watch};
 use crate::processes::{Introduction, Processes};
+use crate::waits::{Naming, Waits};
 
 /// What was drained from the kernel, in the order of time.
 pub enum Item {
@@ -38,6 +39,8 @@ pub struct Tick {
     pub threads: Vec<ThreadReport>,
     pub losses: Losses,
     pub probes: usize,
+    /// What every process has asked of every block device so far.
+    pub io: Vec<((Device, u32), IoSums)>,
     pub usage: Usage,
     /// The thread from which most was taken in this bucket, and the share of its time.
     pub worst: Option<(TaskId, f64)>,
@@ -47,6 +50,7 @@ pub struct Pipeline {
     writer: Writer,
     clock: Clock,
     processes: Processes,
+    waits: Waits,
     ops: Vec<OpId>,
     watch: Box<dyn Watch>,
     live: Live,
@@ -80,6 +84,7 @@ impl Pipeline {
             writer,
             clock,
             processes,
+            waits: Waits::default(),
             ops,
             watch,
             live: Live::default(),
@@ -147,11 +152,12 @@ impl Pipeline {
     /// `in_hand` counts the calls that the writer has not been given yet.
     fn try_take(&mut self, items: Vec<Item>, in_hand: &mut u64) -> Result<(), StoreError> {
         let mut calls = Vec::with_capacity(items.len());
+        let mut held_up = HeldUp::default();
         let mut tick = None;
         for item in items {
             match item {
                 Item::Record(Record::Call(raw)) => calls.push(self.call(&raw)?),
-                Item::Record(record) => self.record(&record)?,
+                Item::Record(record) => self.record(&record, &mut held_up)?,
                 Item::Counts(counts) => self.counts(&counts)?,
                 Item::ThreadEnd(report) => self.thread_end(&report)?,
                 Item::Rung(news) => self.rung(&news)?,
@@ -161,14 +167,26 @@ impl Pipeline {
         self.live.stored += calls.len() as u64;
         *in_hand = 0;
         self.writer.calls(&mut calls)?;
+        self.writer.stretches(&held_up.stretches)?;
+        self.writer.kernel_work(&held_up.work)?;
+        self.writer.io_requests(&held_up.requests)?;
         if let Some(tick) = tick {
             self.tick(&tick)?;
         }
         self.commit_when_due()
     }
 
-    fn record(&mut self, record: &Record) -> Result<(), StoreError> {
+    fn record(&mut self, record: &Record, held_up: &mut HeldUp) -> Result<(), StoreError> {
+        let Self { clock, processes, writer, ops, waits, .. } = self;
+        let naming = &mut Naming { clock, processes, writer, ops };
         match record {
+            Record::Stretch(raw) => {
+                held_up.stretches.push(waits.stretch(raw, naming)?);
+                if let Some(io) = &raw.io {
+                    held_up.requests.push(waits.io(io, raw.task, naming)?);
+                }
+            }
+            Record::Work(raw) => held_up.work.push(waits.work(raw, naming)?),
             Record::Thread(seen) => {
                 let at_ns = self.clock.unix_ns(seen.at_ns);
                 let introduction = Introduction { comm: &seen.comm, cgroup_id: seen.cgroup_id };
@@ -176,9 +194,12 @@ impl Pipeline {
             }
             Record::Life(life) => {
                 self.life(life)?;
-                if life.kind != LifeKind::Fork {
-                    self.processes.image_gone(life.pid);
+                match life.kind {
+                    LifeKind::Exec => self.processes.image_gone(life.pid),
+                    LifeKind::Exit => self.processes.process_gone(life.pid),
+                    LifeKind::Fork | LifeKind::OomKill => return Ok(()),
                 }
+                self.waits.process_gone(life.pid);
             }
             Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
         }
@@ -288,6 +309,9 @@ impl Pipeline {
                 in_calls_runqueue_ns: now.in_calls_runqueue_ns.saturating_sub(last.in_calls_runqueue_ns),
                 in_calls_blocked_ns: now.in_calls_blocked_ns.saturating_sub(last.in_calls_blocked_ns),
                 tracer_ns: *taken_ns,
+                throttled_ns: now.throttled_ns.saturating_sub(last.throttled_ns),
+                work_ns: std::array::from_fn(|i| now.work_ns[i].saturating_sub(last.work_ns[i])),
+                major_faults: now.major_faults.saturating_sub(last.major_faults),
             });
         }
         self.writer.thread_times(&times)
@@ -300,12 +324,18 @@ impl Pipeline {
             pid: life.pid,
             child_pid: (life.kind == LifeKind::Fork).then_some(life.child_pid),
             status: (life.kind == LifeKind::Exit).then_some(life.status),
-            comm: life.comm.clone(),
+            comm: if life.comm.is_empty() {
+                self.processes.process_name(life.pid).to_owned()
+            } else {
+                life.comm.clone()
+            },
         }])
     }
 
     fn tick(&mut self, tick: &Tick) -> Result<(), StoreError> {
+        let waited_for_io = tick.threads.iter().any(|report| self.has_waited_for_io(&report.snapshot));
         self.thread_times(&tick.threads)?;
+        self.io_usage(&tick.io, waited_for_io)?;
         self.kernel_losses = tick.losses;
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
@@ -317,6 +347,7 @@ impl Pipeline {
         self.writer.agent_usage(&AgentUsage { bucket_ns, wall_ns, cpu_ns, hooks_ns, call_program_ns })?;
         self.bucket_ns = self.clock.unix_ns(now.monotonic_ns);
         self.writer.losses(&tick.losses)?;
+        self.processes.tick();
         self.live.note_cost(&tick.usage, tick.worst);
         self.live.losses = self.losses();
         self.live.probes = tick.probes;
@@ -324,6 +355,19 @@ impl Pipeline {
         self.watch.second(&self.live);
         self.live.start_second();
         Ok(())
+    }
+
+    fn has_waited_for_io(&self, now: &ThreadSnapshot) -> bool {
+        const DEVICES: [usize; 2] = [WaitReason::Io as usize, WaitReason::Fault as usize];
+        let before = self.clocks.get(&now.owner.task);
+        DEVICES.iter().any(|&reason| now.blocked_ns[reason] > before.map_or(0, |before| before.blocked_ns[reason]))
+    }
+
+    fn io_usage(&mut self, sums: &[((Device, u32), IoSums)], is_wanted: bool) -> Result<(), StoreError> {
+        let Self { clock, processes, writer, ops, waits, .. } = self;
+        let naming = &mut Naming { clock, processes, writer, ops };
+        let usage = waits.io_usage(sums, is_wanted, self.bucket_ns, naming)?;
+        self.writer.io_usage(&usage)
     }
 
     fn commit_when_due(&mut self) -> Result<(), StoreError> {
@@ -357,6 +401,14 @@ impl Pipeline {
     }
 }
 
+/// What held threads up, to be written together.
+#[derive(Default)]
+struct HeldUp {
+    stretches: Vec<Stretch>,
+    work: Vec<KernelWork>,
+    requests: Vec<IoRequest>,
+}
+
 fn calls_in(items: &[Item]) -> u64 {
     items.iter().filter(|item| matches!(item, Item::Record(Record::Call(_)))).count() as u64
 }
@@ -370,6 +422,8 @@ fn first_snapshot(now: &ThreadSnapshot) -> ThreadSnapshot {
         in_calls_ns: 0,
         in_calls_runqueue_ns: 0,
         in_calls_blocked_ns: 0,
+        throttled_ns: 0,
+        work_ns: [0; WorkKind::COUNT],
         ..now.clone()
     }
 }

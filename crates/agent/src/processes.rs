@@ -1,5 +1,6 @@
 //! Who the tids and addresses in records are: processes, threads, and the modules calls come from.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,24 @@ struct Known {
     code: Vec<Mapping>,
     code_read: Instant,
     callers: HashMap<u64, ModuleId>,
+    /// Where Python keeps the state of its interpreters, their locks among it; looked for once.
+    python: Option<Option<Range<u64>>>,
+    leaving: Option<Leaving>,
 }
 
 struct KnownThread {
     id: ThreadId,
     comm: String,
     makes_calls: bool,
+    leaving: Option<Leaving>,
+}
+
+/// What is gone is remembered a little longer: a record that names it may still be on its way, written by a thread that
+/// it woke just before its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    Soon,
+    Next,
 }
 
 /// What the kernel says about a thread. The cgroup is known for one that makes calls.
@@ -74,6 +87,8 @@ impl Processes {
                     code: self.procfs.code(pid).unwrap_or_default(),
                     code_read: Instant::now(),
                     callers: HashMap::new(),
+                    python: None,
+                    leaving: None,
                 }))
             }
         }
@@ -101,6 +116,7 @@ impl Processes {
         writer: &mut Writer,
     ) -> Result<ThreadId, StoreError> {
         let Introduction { comm, cgroup_id } = introduction;
+        self.forget_namesake(task);
         if let Some(known) = self.threads.get_mut(&task)
             && (known.comm == comm || known.makes_calls)
         {
@@ -109,7 +125,7 @@ impl Processes {
         }
         let process = self.process(task.pid, at_ns, introduction, writer)?.id;
         let id = writer.thread(process, task.tid, comm)?;
-        let known = KnownThread { id, comm: comm.to_owned(), makes_calls: cgroup_id.is_some() };
+        let known = KnownThread { id, comm: comm.to_owned(), makes_calls: cgroup_id.is_some(), leaving: None };
         self.threads.insert(task, known);
         Ok(id)
     }
@@ -148,19 +164,59 @@ impl Processes {
     }
 
     pub fn thread_gone(&mut self, task: TaskId) {
-        self.threads.remove(&task);
+        if let Some(thread) = self.threads.get_mut(&task) {
+            thread.leaving = Some(Leaving::Soon);
+        }
     }
 
-    /// The process ended, or runs another program from now on.
+    pub fn process_gone(&mut self, pid: u32) {
+        if let Some(process) = self.by_pid.get_mut(&pid) {
+            process.leaving = Some(Leaving::Soon);
+        }
+        for (_, thread) in self.threads.iter_mut().filter(|(task, _)| task.pid == pid) {
+            thread.leaving = Some(Leaving::Soon);
+        }
+    }
+
+    /// The process runs another program from now on.
     pub fn image_gone(&mut self, pid: u32) {
         self.by_pid.remove(&pid);
         self.threads.retain(|task, _| task.pid != pid);
+    }
+
+    /// Forgets what has been gone for at least one tick.
+    pub fn tick(&mut self) {
+        let stays = |leaving: &mut Option<Leaving>| {
+            let forgotten = *leaving == Some(Leaving::Next);
+            *leaving = leaving.map(|_| Leaving::Next);
+            !forgotten
+        };
+        self.threads.retain(|_, thread| stays(&mut thread.leaving));
+        self.by_pid.retain(|_, process| stays(&mut process.leaving));
+    }
+
+    /// The kernel introduces somebody whose number belonged to one that is gone.
+    fn forget_namesake(&mut self, task: TaskId) {
+        if self.by_pid.get(&task.pid).is_some_and(|process| process.leaving.is_some()) {
+            self.image_gone(task.pid);
+        }
+        if self.threads.get(&task).is_some_and(|thread| thread.leaving.is_some()) {
+            self.threads.remove(&task);
+        }
     }
 
     /// The GPU that a process numbers `ordinal`, as the host numbers it.
     pub fn device(&self, pid: u32, ordinal: Option<u16>) -> Option<u16> {
         let visible = self.by_pid.get(&pid).and_then(|process| process.visible_devices.as_deref());
         self.gpus.host_number(ordinal, visible)
+    }
+
+    /// Whether an address that a process waits on is in the state of a Python runtime: its interpreter lock.
+    pub fn is_interpreter_lock(&mut self, pid: u32, address: u64) -> bool {
+        let Some(process) = self.by_pid.get_mut(&pid) else { return false };
+        let procfs = &self.procfs;
+        let python = process.python.get_or_insert_with(|| python_state(procfs, pid, &process.code));
+        python.as_ref().is_some_and(|state| state.contains(&address))
     }
 
     /// The module an address of a process lies in.
@@ -181,6 +237,19 @@ impl Processes {
         process.callers.insert(address, module);
         Ok(Some(module))
     }
+}
+
+/// The variable that every CPython since 3.7 keeps its runtime in, the interpreter lock with it.
+const PYTHON_STATE: &str = "_PyRuntime";
+
+fn python_state(procfs: &Procfs, pid: u32, code: &[Mapping]) -> Option<Range<u64>> {
+    let is_python =
+        |mapping: &&Mapping| mapping.path.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
+    code.iter().filter(is_python).find_map(|mapping| {
+        let state = Image::variable(&procfs.openable(pid, mapping), PYTHON_STATE).ok()??;
+        let start = mapping.start.checked_add_signed(state.from_code)?;
+        Some(start..start.checked_add(state.bytes)?)
+    })
 }
 
 fn find(code: &[Mapping], address: u64) -> Option<&Mapping> {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use gpuwhy_model::Process;
 
+use crate::cgroups;
+
 #[derive(Clone, Debug)]
 pub struct Procfs {
     root: PathBuf,
@@ -102,7 +104,10 @@ impl Procfs {
         let cmdline = std::fs::read(self.of(pid, "cmdline")).unwrap_or_default();
         let words: Vec<_> = cmdline.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
         let exe = std::fs::read_link(self.of(pid, "exe")).unwrap_or_default();
-        let cgroup = self.cgroup(pid).unwrap_or_default();
+        let cgroup_file = std::fs::read(self.of(pid, "cgroup")).unwrap_or_default();
+        let cgroup_file = String::from_utf8_lossy(&cgroup_file);
+        let cgroup = longest_path(&cgroup_file).unwrap_or_default();
+        let limits = cgroups::limits(&cgroup_file);
         Process {
             pid,
             parent_pid: self.parent(pid).unwrap_or(0),
@@ -114,15 +119,9 @@ impl Procfs {
             cgroup_id: self.cgroup_id(pid).unwrap_or(0),
             container_id: container_id(&cgroup),
             cgroup,
+            cpu_quota: limits.cpus,
+            memory_limit: limits.memory,
         }
-    }
-
-    /// The cgroup that says most: version 2's, or the longest path of version 1's hierarchies.
-    fn cgroup(&self, pid: u32) -> Option<String> {
-        let text = std::fs::read(self.of(pid, "cgroup")).ok()?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-        paths.max_by_key(|path| path.len()).map(str::to_owned)
     }
 
     /// The number the kernel gives the process's version 2 cgroup: the inode of its directory.
@@ -141,6 +140,12 @@ impl Procfs {
             std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("/dev/nvidia"))
         })
     }
+}
+
+/// The cgroup that says most: version 2's, or the longest path of version 1's hierarchies.
+fn longest_path(cgroup_file: &str) -> Option<String> {
+    let paths = cgroup_file.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.max_by_key(|path| path.len()).map(str::to_owned)
 }
 
 /// One line of `maps`, if it is a file mapped as code.

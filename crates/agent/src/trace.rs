@@ -378,7 +378,8 @@ impl Run<'_> {
         let report = |(snapshot, taken_ns)| ThreadReport { snapshot, taken_ns };
         let threads = threads.into_iter().zip(taken_ns).map(report).collect();
         let losses = self.tracer.losses()?;
-        Ok(vec![Item::Counts(counts), Item::Tick(Tick { threads, losses, probes: self.probes, usage, worst })])
+        let io = self.tracer.io_usage();
+        Ok(vec![Item::Counts(counts), Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst })])
     }
 
     /// Takes the probes out, then the last records and counts.

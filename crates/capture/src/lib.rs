@@ -22,9 +22,12 @@ pub use apis::LIBRARIES;
 pub use attach::AttachPath;
 pub use calibration::{Calibration, Runs};
 pub use counts::{CountDelta, Hits};
-pub use image::{Image, Probe};
+pub use image::{Image, Probe, Variable};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
 pub use tracer::{Filter, Layers, Options, RunTime, Tracer};
-pub use wire::{FileMapped, Life, Owner, RawCall, Record, TaskId, ThreadSeen, ThreadSnapshot, row, rows};
+pub use wire::{
+    Device, FileMapped, FinishedIo, IoSums, Life, Owner, RawCall, RawStretch, RawWork, Record, Target, TargetName,
+    TaskId, ThreadSeen, ThreadSnapshot, row, rows,
+};
 pub use yardstick::Yardstick;

@@ -20,7 +20,7 @@ use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
 use crate::ring::{RingReader, Rings, monotonic_ns};
-use crate::wire::{FileMapped, Owner, RawCall, Record, TaskId, ThreadSnapshot, row};
+use crate::wire::{Device, FileMapped, IoSums, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry, row};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -354,6 +354,13 @@ impl<File: Eq + Hash> Tracer<File> {
         let mut bytes = Vec::new();
         Iter::new(link).context("open the task iterator")?.read_to_end(&mut bytes).context("read thread clocks")?;
         Ok(bytes.chunks_exact(ThreadSnapshot::WIRE_SIZE).filter_map(ThreadSnapshot::decode).collect())
+    }
+
+    /// What each process has asked of each block device so far.
+    pub fn io_usage(&self) -> Vec<((Device, u32), IoSums)> {
+        let Some(map) = self.families.iter().find_map(|family| family.io_usage.as_ref()) else { return Vec::new() };
+        let value = |key: &[u8]| map.lookup(key, MapFlags::ANY).ok().flatten();
+        map.keys().filter_map(|key| io_entry(&key, &value(&key)?)).collect()
     }
 
     /// What could not be kept, since the start.

@@ -2,7 +2,9 @@
 //!
 //! The types are those of `wire.h`, as the skeleton generator read them from the compiled object.
 
-use gpuwhy_model::{CallClass, Direction, Layer, LifeKind, WaitReason};
+use std::net::Ipv6Addr;
+
+use gpuwhy_model::{CallClass, Direction, Layer, LifeKind, TargetKind, WaitReason, WorkKind};
 
 use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way, When};
 use crate::families::calls::types;
@@ -29,6 +31,8 @@ pub enum Record {
     ThreadExit(ThreadSnapshot),
     Life(Life),
     File(FileMapped),
+    Stretch(RawStretch),
+    Work(RawWork),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,6 +83,106 @@ pub struct ThreadSnapshot {
     pub skipped_hits: u64,
     /// How often it left the CPU.
     pub switches: u64,
+    pub throttled_ns: u64,
+    pub work_ns: [u64; WorkKind::COUNT],
+    /// Since the thread began.
+    pub major_faults: u64,
+}
+
+/// Time off the CPU, see [`gpuwhy_model::Stretch`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawStretch {
+    pub task: TaskId,
+    pub end_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub is_throttled: bool,
+    pub reason: Option<WaitReason>,
+    /// The row of the innermost call.
+    pub row: Option<u16>,
+    pub target: Option<Target>,
+    pub woken_by: Option<TaskId>,
+    pub taken_by: [Option<(TaskId, u64)>; 2],
+    pub all_count: u64,
+    pub all_blocked_ns: u64,
+    pub all_runqueue_ns: u64,
+    pub io: Option<FinishedIo>,
+}
+
+/// What a thread waited on, as the kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    pub kind: TargetKind,
+    pub name: TargetName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetName {
+    /// Of a futex, in the memory of whoever waits.
+    Address(u64),
+    Inode {
+        device: Device,
+        inode: u64,
+    },
+    Peer {
+        address: Ipv6Addr,
+        port: u16,
+    },
+    Device(Device),
+}
+
+/// A device's number, as the kernel keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device(u32);
+
+impl Device {
+    pub fn major(self) -> u32 {
+        self.0 >> 20
+    }
+
+    pub fn minor(self) -> u32 {
+        self.0 & 0xfffff
+    }
+}
+
+/// A request to a block device that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinishedIo {
+    pub end_ns: u64,
+    pub duration_ns: u64,
+    pub device: Device,
+    pub bytes: u64,
+    pub is_write: bool,
+    pub issuer: Option<TaskId>,
+}
+
+/// A span of kernel work, see [`gpuwhy_model::KernelWork`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawWork {
+    pub task: TaskId,
+    pub end_ns: u64,
+    pub duration_ns: u64,
+    pub kind: WorkKind,
+    pub row: Option<u16>,
+    pub target: Option<Target>,
+    pub code: Option<u32>,
+    pub all_count: u64,
+    pub all_ns: u64,
+}
+
+/// What a process has asked of a block device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoSums {
+    pub requests: u64,
+    pub bytes: u64,
+    pub busy_ns: u64,
+}
+
+/// Decodes an entry of the map of sums per device and process.
+pub(crate) fn io_entry(key: &[u8], value: &[u8]) -> Option<((Device, u32), IoSums)> {
+    let key: types::io_key = read(key)?;
+    let types::io_sums { requests, bytes, busy_ns } = read(value)?;
+    Some(((Device(key.device), key.pid), IoSums { requests, bytes, busy_ns }))
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +223,8 @@ impl Record {
             Self::ThreadExit(snapshot) => snapshot.at_ns,
             Self::Life(life) => life.at_ns,
             Self::File(file) => file.at_ns,
+            Self::Stretch(stretch) => stretch.end_ns,
+            Self::Work(work) => work.end_ns,
         }
     }
 
@@ -130,6 +236,8 @@ impl Record {
             Self::ThreadExit(snapshot) => snapshot.owner.task.pid,
             Self::Life(life) => life.pid,
             Self::File(file) => file.pid,
+            Self::Stretch(stretch) => stretch.task.pid,
+            Self::Work(work) => work.task.pid,
         }
     }
 
@@ -148,6 +256,9 @@ impl Record {
             kind::RECORD_FORK => Some(Self::Life(decode_life(LifeKind::Fork, read(bytes)?))),
             kind::RECORD_EXEC => Some(Self::Life(decode_life(LifeKind::Exec, read(bytes)?))),
             kind::RECORD_EXIT => Some(Self::Life(decode_life(LifeKind::Exit, read(bytes)?))),
+            kind::RECORD_OOM_KILL => Some(Self::Life(decode_life(LifeKind::OomKill, read(bytes)?))),
+            kind::RECORD_STRETCH => Some(Self::Stretch(decode_stretch(read(bytes)?))),
+            kind::RECORD_WORK => decode_work(read(bytes)?).map(Self::Work),
             kind::RECORD_FILE => Some(Self::File(decode_file(read(bytes)?))),
             _ => None,
         }
@@ -174,7 +285,10 @@ macro_rules! plain {
         unsafe impl Plain for types::$name {}
     )+};
 }
-plain! { record_head call_record detailed_call thread_record thread_snapshot life_record file_record }
+plain! {
+    record_head call_record detailed_call thread_record thread_snapshot life_record file_record stretch_record work_record
+    io_key io_sums
+}
 
 fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() != size_of::<T>() {
@@ -188,7 +302,6 @@ fn decode_call(raw: types::call_record, details: types::call_details) -> Option<
     let row = row(raw.api as usize)?;
     let reads = &row.api.reads;
     let has = |operand: Operand, value: u64| (operand != Operand::None).then_some(value);
-    let task = |id: types::task_id| (id.tid != 0).then_some(TaskId { pid: id.pid, tid: id.tid });
     Some(RawCall {
         task: TaskId { pid: raw.head.pid, tid: raw.tid },
         row: raw.api,
@@ -215,6 +328,73 @@ fn decode_call(raw: types::call_record, details: types::call_details) -> Option<
     })
 }
 
+fn task(id: types::task_id) -> Option<TaskId> {
+    (id.tid != 0).then_some(TaskId { pid: id.pid, tid: id.tid })
+}
+
+/// Rows travel plus one, so that zero is none.
+fn row_of(api: u16) -> Option<u16> {
+    api.checked_sub(1).filter(|&index| row(index.into()).is_some())
+}
+
+fn decode_stretch(raw: types::stretch_record) -> RawStretch {
+    let io = raw.io;
+    RawStretch {
+        task: TaskId { pid: raw.head.pid, tid: raw.tid },
+        end_ns: raw.head.at_ns,
+        blocked_ns: raw.blocked_ns,
+        runqueue_ns: raw.runqueue_ns,
+        is_throttled: raw.throttled != 0,
+        reason: WaitReason::from_index(raw.wait_reason.into()),
+        row: row_of(raw.api),
+        target: decode_target(raw.target),
+        woken_by: task(raw.woken_by),
+        taken_by: raw.taken_by.map(|taker| task(taker.task).map(|task| (task, taker.ns))),
+        all_count: raw.all_count,
+        all_blocked_ns: raw.all_blocked_ns,
+        all_runqueue_ns: raw.all_runqueue_ns,
+        io: (io.at_ns != 0).then_some(FinishedIo {
+            end_ns: io.at_ns,
+            duration_ns: io.duration_ns,
+            device: Device(io.device),
+            bytes: io.bytes.into(),
+            is_write: io.is_write != 0,
+            issuer: task(io.issuer),
+        }),
+    }
+}
+
+fn decode_work(raw: types::work_record) -> Option<RawWork> {
+    let kind = WorkKind::from_index(raw.kind.into())?;
+    Some(RawWork {
+        task: TaskId { pid: raw.head.pid, tid: raw.tid },
+        end_ns: raw.head.at_ns,
+        duration_ns: raw.duration_ns,
+        kind,
+        row: row_of(raw.api),
+        target: decode_target(raw.target),
+        code: (kind == WorkKind::Ioctl).then_some(raw.code),
+        all_count: raw.all_count.into(),
+        all_ns: raw.all_ns,
+    })
+}
+
+fn decode_target(raw: types::wait_target) -> Option<Target> {
+    let kind = TargetKind::from_index(raw.kind.into())?;
+    let device = Device(raw.device);
+    let name = match kind {
+        TargetKind::Lock | TargetKind::Signal | TargetKind::Gil => TargetName::Address(raw.name[0]),
+        TargetKind::Tcp | TargetKind::Socket => {
+            // The bytes stand in memory as they do on the wire.
+            let [first, second] = raw.name.map(|half| u128::from(half.swap_bytes()));
+            TargetName::Peer { address: Ipv6Addr::from(first << 64 | second), port: raw.port }
+        }
+        TargetKind::Device => TargetName::Device(device),
+        _ => TargetName::Inode { device, inode: raw.name[0] },
+    };
+    Some(Target { kind, name })
+}
+
 fn decode_thread(raw: types::thread_record) -> ThreadSeen {
     ThreadSeen {
         at_ns: raw.head.at_ns,
@@ -237,6 +417,9 @@ fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
         in_calls_blocked_ns: raw.clocks.in_calls_blocked_ns,
         skipped_hits: raw.clocks.skipped_hits,
         switches: raw.clocks.switches,
+        throttled_ns: raw.clocks.throttled_ns,
+        work_ns: raw.clocks.work_ns,
+        major_faults: raw.major_faults,
     }
 }
 
@@ -383,7 +566,7 @@ mod tests {
 
         #[test]
         fn a_record_with_a_known_head_and_arbitrary_content_decodes_or_is_refused(
-            kind in 0u32..10,
+            kind in 0u32..13,
             rest in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let mut bytes = kind.to_ne_bytes().to_vec();
@@ -428,6 +611,41 @@ mod tests {
         assert_eq!((call.bytes, call.address, call.direction), (None, None, None));
     }
 
+    fn target(kind: TargetKind, name: [u64; 2], device: u32, port: u16) -> Option<Target> {
+        decode_target(types::wait_target { name, device, port, kind: kind as u16 })
+    }
+
+    #[test]
+    fn a_peer_is_named_by_its_address() {
+        let address = u64::from(u32::from_ne_bytes([10, 0, 0, 2])) << 32 | 0xffff_0000;
+        let TargetName::Peer { address, port } = target(TargetKind::Tcp, [0, address], 0, 8080).unwrap().name else {
+            panic!("no peer")
+        };
+        assert_eq!((address.to_ipv4_mapped().unwrap().to_string(), port), ("10.0.0.2".to_owned(), 8080));
+    }
+
+    #[test]
+    fn a_stretch_keeps_what_the_kernel_saw_and_names_nobody_else() {
+        let taker = types::cpu_taker { task: types::task_id { pid: 5, tid: 6 }, ns: 40 };
+        let raw = types::stretch_record {
+            head: types::record_head { kind: 9, pid: 7, at_ns: 900 },
+            tid: 8,
+            wait_reason: WaitReason::ALL.len() as u8,
+            runqueue_ns: 50,
+            taken_by: [taker, types::cpu_taker::default()],
+            target: types::wait_target { kind: TargetKind::ALL.len() as u16, ..Default::default() },
+            all_runqueue_ns: 60,
+            all_count: 2,
+            ..Default::default()
+        };
+        let Some(Record::Stretch(stretch)) = Record::decode(&bytes_of(raw)) else { panic!("not a stretch") };
+        assert_eq!((stretch.task, stretch.end_ns), (TaskId { pid: 7, tid: 8 }, 900));
+        assert_eq!((stretch.reason, stretch.row, stretch.target, stretch.woken_by), (None, None, None, None));
+        assert_eq!(stretch.taken_by, [Some((TaskId { pid: 5, tid: 6 }, 40)), None]);
+        assert_eq!((stretch.runqueue_ns, stretch.all_runqueue_ns, stretch.all_count), (50, 60, 2));
+        assert!(stretch.io.is_none());
+    }
+
     #[test]
     fn rows_fit_into_the_kernel_tables_and_are_found_by_position() {
         assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
@@ -445,6 +663,10 @@ mod tests {
         assert_eq!(types::loss_reason::LOSS_LIFE_RING_FULL.0, LossReason::LifeRingFull as u32);
         assert_eq!(types::loss_reason::LOSS_RING_FULL.0, LossReason::RingFull as u32);
         assert_eq!(types::loss_reason::LOSS_UNMATCHED.0, LossReason::Unmatched as u32);
+        assert_eq!(types::loss_reason::LOSS_WAIT_RING_FULL.0, LossReason::WaitRingFull as u32);
+        assert_eq!(types::target_kind::TARGET_KINDS.0 as usize, TargetKind::ALL.len());
+        assert_eq!(types::target_kind::TARGET_DEVICE.0, TargetKind::Device as u32);
+        assert_eq!(types::work_kind::WORK_KINDS.0 as usize, WorkKind::COUNT);
         assert_eq!(types::limits::HISTOGRAM.0 as usize, Histogram::BUCKETS);
     }
 }

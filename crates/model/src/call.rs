@@ -1,6 +1,6 @@
 //! One call into a GPU library, and the sums over many.
 
-use crate::{Direction, Histogram, WaitReason};
+use crate::{Direction, Histogram, WaitReason, WorkKind};
 
 macro_rules! ids {
     ($($(#[$meta:meta])* $name:ident)+) => {$(
@@ -104,6 +104,12 @@ pub struct ThreadTimes {
     pub in_calls_blocked_ns: u64,
     /// What tracing took from the thread, estimated.
     pub tracer_ns: u64,
+    /// The part of `runqueue_ns` in which the cgroup's CPU quota was used up.
+    pub throttled_ns: u64,
+    /// Kernel work in the thread's own time, by `WorkKind`; running and waiting, so it overlaps with the rest.
+    pub work_ns: [u64; WorkKind::COUNT],
+    /// Page faults that had to wait for a device.
+    pub major_faults: u64,
 }
 
 impl ThreadTimes {

@@ -3,7 +3,7 @@
 use crate::api::words;
 
 /// A process image: what a pid ran between two execs. Every string is the traced program's own word: hostile input.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
     pub pid: u32,
     pub parent_pid: u32,
@@ -16,6 +16,10 @@ pub struct Process {
     pub cgroup_id: u64,
     pub cgroup: String,
     pub container_id: Option<String>,
+    /// CPUs the cgroup may use, where it has a quota: 0.5 is half of one.
+    pub cpu_quota: Option<f64>,
+    /// Bytes the cgroup may use, where it has a limit.
+    pub memory_limit: Option<u64>,
 }
 
 words! {
@@ -25,6 +29,8 @@ words! {
         Exec = "exec",
         /// The last thread is gone.
         Exit = "exit",
+        /// The kernel chose it to be killed because memory ran out.
+        OomKill = "oom_kill",
     }
 }
 

@@ -12,6 +12,7 @@ mod histogram;
 mod lock;
 mod reader;
 mod schema;
+mod window;
 mod writer;
 
 pub use answer::{Answer, Limits, Truncation, Value};
@@ -19,4 +20,5 @@ pub use error::{QueryError, StoreError};
 pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
+pub use window::{CallSecond, CallSum, Covered, Op, Scope, SessionFacts, Thread, ThreadSum, Window};
 pub use writer::{Options, Writer};

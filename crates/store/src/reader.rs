@@ -41,6 +41,11 @@ impl Trace {
         &self.path
     }
 
+    /// For statements of our own, which need no limits.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Runs one statement of anybody's SQL. It can read and nothing else.
     pub fn query(&self, sql: &str, limits: &Limits) -> Result<Answer, QueryError> {
         self.guard.query(&self.connection, sql, &[], limits)

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use gpuwhy_model::Call;
+use gpuwhy_model::{Call, Stretch};
 use gpuwhy_store::{Options, StoreError, Writer};
 use support::*;
 use tempfile::TempDir;
@@ -82,6 +82,27 @@ fn root_writing_goes_on_when_there_is_space_again() {
     writer.calls(&mut batch(&cast, 1)).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(lines(&path, "SELECT COUNT(*), MIN(comm), MIN(op) FROM cuda_events"), ["1000 python cuLaunchKernel"]);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn root_records_name_what_they_waited_on_after_the_disk_was_full() {
+    let Some(disk) = SmallDisk::mount("size=2m") else { return };
+    let path = disk.path().join("trace.db");
+    let mut writer = writer(&path);
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    let cast = Cast::new(&mut writer);
+    let target = Some(writer.target(&cast.target("0x7f12a0")).unwrap());
+    let stretches: Vec<Stretch> = (0..40_000).map(|at| Stretch { target, ..cast.stretch(at * 5_000) }).collect();
+    let error = writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert_eq!(writer.take_not_written(), 0);
+    std::fs::remove_file(&filler).unwrap();
+    assert_eq!(writer.target(&cast.target("0x7f12a0")).ok(), target);
+    writer.stretches(&stretches[..1000]).unwrap();
+    writer.finish(&end()).unwrap();
+    assert_eq!(lines(&path, "SELECT COUNT(*), MIN(target), MIN(comm) FROM sched_events"), ["1000 0x7f12a0 python"]);
     assert_eq!(integrity(&path), "ok");
 }
 

@@ -346,12 +346,16 @@ fn thread_times_show_what_is_left_as_running() {
         in_calls_runqueue_ns: 5,
         in_calls_blocked_ns: 6,
         tracer_ns: 7,
+        throttled_ns: 30,
+        work_ns: [31, 32, 33],
+        major_faults: 4,
     };
     writer.thread_times(&[times.clone(), times]).unwrap();
     writer.finish(&end()).unwrap();
     let sql = "SELECT pid, tid, comm, wall_ns, running_ns, runqueue_ns, blocked_ns, futex_ns, other_ns, in_calls_ns,
-        in_calls_runqueue_ns, in_calls_blocked_ns, tracer_ns FROM thread_times";
-    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12 14"]);
+        in_calls_runqueue_ns, in_calls_blocked_ns, tracer_ns, throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns,
+        major_faults FROM thread_times";
+    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12 14 60 62 64 66 8"]);
 }
 
 #[test]
@@ -386,7 +390,8 @@ fn a_session_keeps_what_is_known_about_it() {
         status: Some(9),
         comm: "python".into(),
     };
-    writer.life(&[life]).unwrap();
+    let killed = ProcessLife { kind: LifeKind::OomKill, status: None, ..life.clone() };
+    writer.life(&[killed, life]).unwrap();
     let mut losses = Losses::default();
     losses.add(LossReason::RingFull, 3);
     writer.losses(&losses).unwrap();
@@ -406,7 +411,8 @@ fn a_session_keeps_what_is_known_about_it() {
     assert_eq!(lines(&path, "SELECT reason, count FROM losses"), ["ring_full 4"]);
     assert_eq!(lines(&path, "SELECT text FROM warnings"), ["half of the probes\nfailed"]);
     assert_eq!(lines(&path, "SELECT monotonic_ns, unix_offset_ns FROM clock_anchors"), ["5 -6"]);
-    assert_eq!(lines(&path, "SELECT kind, pid, status, comm FROM process_life"), ["exit 100 9 python"]);
+    let killed_and_gone = ["oom_kill 100 null python", "exit 100 9 python"];
+    assert_eq!(lines(&path, "SELECT kind, pid, status, comm FROM process_life"), killed_and_gone);
 }
 
 #[test]
@@ -457,6 +463,26 @@ fn endless_names_are_cut_so_that_every_row_can_be_read() {
     assert_eq!(rows(&path, "SELECT * FROM processes").len(), 1);
     assert_eq!(number(&path, "SELECT LENGTH(cmdline) FROM processes"), 4096);
     assert_eq!(number(&path, "SELECT LENGTH(text) FROM warnings"), 4096);
+}
+
+#[test]
+fn a_process_comes_back_with_the_limits_of_its_cgroup() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let limits = [
+        (Some(0.5), Some(1 << 30)),
+        (None, None),
+        (Some(0.0), Some(u64::MAX)),
+        (Some(f64::NAN), Some(0)),
+        (Some(f64::INFINITY), None),
+        (Some(-1.0), None),
+    ];
+    for (cpu_quota, memory_limit) in limits {
+        writer.process(&Process { cpu_quota, memory_limit, ..Process::default() }).unwrap();
+    }
+    writer.finish(&end()).unwrap();
+    let expected = ["0.5 1073741824", "null null", "0.0 9223372036854775807", "null 0", "null null", "null null"];
+    assert_eq!(lines(&path, "SELECT cpu_quota, memory_limit FROM processes ORDER BY id"), expected);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A file of an earlier version is read as it is, and brought up to date when more is written to it.
 //!
-//! `data/version-1.trace` was written by the last gpuwhy with schema version 1: one session with 30 launches and 3
-//! allocations of two threads over three seconds.
+//! `data/version-N.trace` was written by the last gpuwhy with schema version N: one session with 30 launches and 3
+//! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,6 +12,9 @@ use gpuwhy_model::Session;
 use gpuwhy_store::{Filter, Limits, Options, SCHEMA_VERSION, StoreError, Trace, Writer};
 use support::*;
 use tempfile::TempDir;
+
+/// Versions that there is a file of.
+const OLDER: &[u32] = &[1, 2];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
@@ -24,7 +27,8 @@ const QUESTIONS: &[&str] = &[
     "SELECT percentile_ns(merge_histograms(histogram, fraction), 0.99) FROM call_stats",
     "SELECT id, started_ns, version, host, boot_id, kernel, cpus, gpus, driver, command, attach_path, probe_cost_ns,
        last_commit_ns, stored, ended_ns, seen, agent_cpu_ns, end_reason FROM sessions WHERE id = 1",
-    "SELECT * FROM processes WHERE session_id = 1",
+    "SELECT id, session_id, pid, parent_pid, started_ns, uid, comm, exe, cmdline, cgroup_id, cgroup, container_id
+       FROM processes WHERE session_id = 1",
     "SELECT * FROM threads WHERE process_id = 1",
     "SELECT * FROM process_life",
     "SELECT * FROM warnings",
@@ -32,18 +36,32 @@ const QUESTIONS: &[&str] = &[
     "SELECT * FROM clock_anchors",
 ];
 
+/// The same of what is new in version 2.
+const QUESTIONS_OF_2: &[&str] = &[
+    "SELECT bucket_ns, tid, estimate, variance FROM call_stats ORDER BY bucket_ns, tid",
+    "SELECT bucket_ns, tid, tracer_ns FROM thread_times ORDER BY bucket_ns",
+    "SELECT * FROM rungs",
+    "SELECT * FROM calibrations",
+    "SELECT * FROM agent_usage ORDER BY bucket_ns",
+    "SELECT budget, is_virtual_machine FROM sessions WHERE id = 1",
+];
+
+/// What version 2 does not have.
+const NEW_IN_3: &[&str] = &["sched_events", "kernel_events", "io_events", "io_stats"];
+
 /// Everything about a table's columns but their defaults, which only a column that was added later has.
 const LAYOUT: &str = "SELECT t.name, t.type, c.cid, c.name, c.type, c.\"notnull\", c.pk
     FROM sqlite_schema AS t, pragma_table_info(t.name) AS c ORDER BY t.name, c.cid";
 
-fn version_1() -> (TempDir, PathBuf) {
+fn older(version: u32) -> (TempDir, PathBuf) {
     let (directory, path) = temporary();
-    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/version-1.trace"), &path).unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    std::fs::copy(data.join(format!("version-{version}.trace")), &path).unwrap();
     (directory, path)
 }
 
-fn answers(path: &Path) -> Vec<Vec<String>> {
-    QUESTIONS.iter().map(|sql| lines(path, sql)).collect()
+fn answers(path: &Path, questions: &[&str]) -> Vec<Vec<String>> {
+    questions.iter().map(|sql| lines(path, sql)).collect()
 }
 
 fn version(path: &Path) -> u32 {
@@ -56,36 +74,79 @@ fn open(path: &Path) -> Result<Writer, StoreError> {
 }
 
 #[test]
+fn there_is_a_file_of_each_older_version() {
+    assert_eq!(OLDER.to_vec(), (1..SCHEMA_VERSION).collect::<Vec<_>>());
+    for &found in OLDER {
+        assert_eq!(version(&older(found).1), found);
+    }
+}
+
+#[test]
 fn an_older_file_is_read_as_it_is() {
-    let (directory, path) = version_1();
-    let before = std::fs::read(&path).unwrap();
-    let trace = Trace::open(&path).unwrap();
+    for &found in OLDER {
+        let (directory, path) = older(found);
+        let before = std::fs::read(&path).unwrap();
+        read_as_it_is(&path);
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(version(&path), found);
+    }
+}
+
+fn read_as_it_is(path: &Path) {
+    let trace = Trace::open(path).unwrap();
     let found = |filter: Filter| trace.calls(&filter, &Limits::default()).unwrap().rows.len();
     assert_eq!(found(Filter::default()), 33);
     assert_eq!(found(Filter { op: Some("cudaLaunchKernel".into()), ..Filter::default() }), 30);
     assert_eq!(found(Filter { op: Some("cuMemAlloc".into()), ..Filter::default() }), 3);
     assert_eq!(found(Filter { min_duration_ns: Some(1_000_000), ..Filter::default() }), 6);
     assert_eq!(trace.end_ns().unwrap(), Some(START_NS + 3_000_000_000));
-    let sums = "SELECT op, sum(count), min(fraction), percentile_ns(merge_histograms(histogram, fraction), 0.5)
+    let sums = "SELECT op, sum(count), max(fraction), percentile_ns(merge_histograms(histogram, fraction), 0.5)
         FROM call_stats GROUP BY op ORDER BY op";
-    assert_eq!(lines(&path, sums), ["cuLaunchKernel 30 1.0 4864", "cuMemAlloc_v2 3 1.0 38912"]);
+    assert_eq!(lines(path, sums), ["cuLaunchKernel 30 1.0 4864", "cuMemAlloc_v2 3 1.0 38912"]);
     let times = "SELECT count(*), sum(wall_ns), sum(running_ns), sum(blocked_ns) FROM thread_times";
-    assert_eq!(lines(&path, times), ["3 3000000000 2988593895 11400105"]);
-    drop(trace);
-    assert_eq!(std::fs::read(&path).unwrap(), before);
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    assert_eq!(version(&path), 1);
+    assert_eq!(lines(path, times), ["3 3000000000 2988593895 11400105"]);
+}
+
+#[test]
+fn what_an_older_file_does_not_have_is_a_clear_error() {
+    for &found in OLDER {
+        let (_directory, path) = older(found);
+        let trace = Trace::open(&path).unwrap();
+        for view in NEW_IN_3 {
+            let error = trace.query(&format!("SELECT * FROM {view}"), &Limits::default()).unwrap_err();
+            assert_eq!(error.to_string(), format!("no such table: {view}"));
+            assert!(error.hint().is_some());
+        }
+        let error = trace.query("SELECT throttled_ns FROM thread_times", &Limits::default()).unwrap_err();
+        assert_eq!(error.to_string(), "no such column: throttled_ns");
+    }
 }
 
 #[test]
 fn writing_to_an_older_file_brings_it_up_to_date_and_keeps_everything() {
-    let (directory, path) = version_1();
-    let before = answers(&path);
+    for &found in OLDER {
+        let (directory, path) = older(found);
+        let questions = if found == 1 { QUESTIONS.to_vec() } else { [QUESTIONS, QUESTIONS_OF_2].concat() };
+        let before = answers(&path, &questions);
+        open(&path).unwrap().finish(&end()).unwrap();
+        assert_eq!(version(&path), SCHEMA_VERSION);
+        assert_eq!(answers(&path, &questions), before);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(integrity(&path), "ok");
+        let sql = "SELECT throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns, major_faults FROM thread_times";
+        assert_eq!(lines(&path, sql), ["0 0 0 0 0"; 3]);
+        assert_eq!(lines(&path, "SELECT cpu_quota, memory_limit FROM processes"), ["null null"]);
+        for view in NEW_IN_3 {
+            assert_eq!(number(&path, &format!("SELECT count(*) FROM {view}")), 0, "{view}");
+        }
+    }
+}
+
+#[test]
+fn all_that_version_1_counted_was_seen() {
+    let (_directory, path) = older(1);
     open(&path).unwrap().finish(&end()).unwrap();
-    assert_eq!(version(&path), SCHEMA_VERSION);
-    assert_eq!(answers(&path), before);
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    assert_eq!(integrity(&path), "ok");
     let sql = "SELECT op, count, estimate, variance FROM call_stats GROUP BY op ORDER BY op";
     assert_eq!(lines(&path, sql), ["cuLaunchKernel 10 10 0.0", "cuMemAlloc_v2 1 1 0.0"]);
     assert_eq!(number(&path, "SELECT count(*) FROM call_stats WHERE estimate <> count OR variance <> 0"), 0);
@@ -94,52 +155,73 @@ fn writing_to_an_older_file_brings_it_up_to_date_and_keeps_everything() {
 }
 
 #[test]
+fn allocations_of_an_older_file_are_found_without_a_look_at_all_calls() {
+    for &found in OLDER {
+        let (_directory, path) = older(found);
+        open(&path).unwrap().finish(&end()).unwrap();
+        let sql = "SELECT bytes FROM calls INDEXED BY calls_memory WHERE address IS NOT NULL ORDER BY start_ns";
+        assert_eq!(lines(&path, sql), ["4096", "8192", "16384"]);
+    }
+}
+
+#[test]
 fn a_session_added_to_an_older_file_stands_beside_the_first() {
-    let (_directory, path) = version_1();
-    let session = Session { calibrations: vec![calibration("counted call", 210.5)], ..session() };
-    let mut writer = Writer::open(&path, &session, &Options { max_size: Some(2 << 20) }).unwrap();
-    let cast = Cast::new(&mut writer);
-    writer.calls(&mut [cast.call(10_000_000_000)]).unwrap();
-    writer.finish(&end()).unwrap();
-    assert_eq!(lines(&path, "SELECT session_id, count(*) FROM cuda_events GROUP BY 1"), ["1 33", "2 1"]);
-    assert_eq!(lines(&path, "SELECT session_id, what, ns FROM calibrations"), ["2 counted call 210.5"]);
-    // Functions known to version 1 keep their ids.
-    assert_eq!(number(&path, "SELECT count(*) FROM ops WHERE name = 'cuLaunchKernel'"), 1);
+    for &found in OLDER {
+        let (_directory, path) = older(found);
+        let session = Session { calibrations: vec![calibration("kept call", 900.5)], ..session() };
+        let mut writer = Writer::open(&path, &session, &Options { max_size: Some(2 << 20) }).unwrap();
+        let cast = Cast::new(&mut writer);
+        writer.calls(&mut [cast.call(10_000_000_000)]).unwrap();
+        writer.stretches(&[cast.stretch(10_000_000_000)]).unwrap();
+        writer.finish(&end()).unwrap();
+        assert_eq!(lines(&path, "SELECT session_id, count(*) FROM cuda_events GROUP BY 1"), ["1 33", "2 1"]);
+        assert_eq!(lines(&path, "SELECT session_id, tid FROM sched_events"), ["2 100"]);
+        let sql = "SELECT what, ns FROM calibrations WHERE session_id = 2";
+        assert_eq!(lines(&path, sql), ["kept call 900.5"]);
+        // Functions known to the older file keep their ids.
+        assert_eq!(number(&path, "SELECT count(*) FROM ops WHERE name = 'cuLaunchKernel'"), 1);
+    }
 }
 
 #[test]
 fn a_migrated_file_is_laid_out_and_describes_itself_like_a_new_one() {
-    let (_directory, migrated) = version_1();
-    let (_other_directory, new) = temporary();
-    for path in [&migrated, &new] {
-        open(path).unwrap().finish(&end()).unwrap();
-    }
     let other = [
         "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'index' ORDER BY name",
         "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name",
         "SELECT * FROM schema_tables",
         "SELECT * FROM schema_columns",
     ];
-    for sql in other.iter().chain([&LAYOUT]) {
-        assert_eq!(lines(&migrated, sql), lines(&new, sql), "{sql}");
+    let (_new_directory, new) = temporary();
+    open(&new).unwrap().finish(&end()).unwrap();
+    for &found in OLDER {
+        let (_directory, migrated) = older(found);
+        open(&migrated).unwrap().finish(&end()).unwrap();
+        for sql in other.iter().chain([&LAYOUT]) {
+            assert_eq!(lines(&migrated, sql), lines(&new, sql), "version {found}: {sql}");
+        }
     }
 }
 
 #[test]
 fn a_migration_that_fails_leaves_the_file_as_it_was() {
     let in_the_way = [
-        ("CREATE TABLE rungs (mine)", "rungs"),
-        ("CREATE VIEW agent_usage AS SELECT 1 AS mine", "agent_usage"),
-        ("CREATE INDEX rung_changes_time ON warnings (at_ns)", "rung_changes_time"),
+        (1, "CREATE TABLE rungs (mine)", "rungs"),
+        (1, "CREATE VIEW agent_usage AS SELECT 1 AS mine", "agent_usage"),
+        (1, "CREATE INDEX rung_changes_time ON warnings (at_ns)", "rung_changes_time"),
+        (1, "CREATE TABLE stretches (mine)", "stretches"),
+        (2, "CREATE TABLE sched_events (mine)", "sched_events"),
+        (2, "CREATE VIEW io_usage AS SELECT 1 AS mine", "io_usage"),
+        (2, "CREATE INDEX calls_memory ON calls (bytes)", "calls_memory"),
+        (2, "ALTER TABLE processes ADD COLUMN cpu_quota ANY", "cpu_quota"),
     ];
-    for (sql, name) in in_the_way {
-        let (directory, path) = version_1();
+    for (version, sql, name) in in_the_way {
+        let (directory, path) = older(version);
         rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
         let before = std::fs::read(&path).unwrap();
         let error = open(&path).err().expect(name);
-        assert!(matches!(error, StoreError::NotMigrated { found: 1, .. }), "{error}");
+        assert!(matches!(error, StoreError::NotMigrated { found, .. } if found == version), "{error}");
         let message = error.to_string();
-        assert!(message.contains("schema version 1") && message.contains(name), "{message}");
+        assert!(message.contains(&format!("schema version {version}")) && message.contains(name), "{message}");
         assert!(!message.contains("CREATE"), "{message}");
         assert!(error.hint().is_some());
         assert_eq!(std::fs::read(&path).unwrap(), before);
@@ -150,21 +232,21 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
 
 #[test]
 fn a_file_that_somebody_reads_is_not_migrated_under_them() {
-    let (_directory, path) = version_1();
+    let (_directory, path) = older(2);
     let reader = rusqlite::Connection::open(&path).unwrap();
     reader.execute_batch("BEGIN").unwrap();
     reader.query_row("SELECT COUNT(*) FROM calls", [], |_| Ok(())).unwrap();
     let error = open(&path).err().expect("in use");
     assert!(error.to_string().contains("another program has it open"), "{error}");
     reader.execute_batch("COMMIT").unwrap();
-    assert_eq!(version(&path), 1);
+    assert_eq!(version(&path), 2);
     open(&path).unwrap().finish(&end()).unwrap();
     assert_eq!(version(&path), SCHEMA_VERSION);
 }
 
 #[test]
 fn a_full_file_is_not_migrated_beyond_its_size_cap() {
-    let (_directory, path) = version_1();
+    let (_directory, path) = older(2);
     let cap = 1 << 20;
     let filler = rusqlite::Connection::open(&path).unwrap();
     filler.pragma_update(None, "synchronous", "OFF").unwrap();
@@ -182,7 +264,7 @@ fn a_full_file_is_not_migrated_beyond_its_size_cap() {
 
 #[test]
 fn the_log_of_a_killed_tracer_is_part_of_the_older_file() {
-    let (_directory, path) = version_1();
+    let (_directory, path) = older(2);
     let (left, log) = (path.with_extension("left"), path.with_extension("left-wal"));
     {
         let killed = rusqlite::Connection::open(&path).unwrap();
@@ -202,11 +284,11 @@ fn the_log_of_a_killed_tracer_is_part_of_the_older_file() {
 
 #[test]
 fn a_trace_open_for_reading_goes_on_after_the_migration() {
-    let (_directory, path) = version_1();
+    let (_directory, path) = older(2);
     let trace = Trace::open(&path).unwrap();
     let count = |sql| line(&trace.query(sql, &Limits::default()).unwrap().rows[0]);
     assert_eq!(count("SELECT sum(count) FROM call_stats"), "33");
     let writer = open(&path).unwrap();
-    assert_eq!(count("SELECT sum(estimate) FROM call_stats"), "33");
+    assert_eq!(count("SELECT sum(throttled_ns) FROM thread_times"), "0");
     drop(writer);
 }

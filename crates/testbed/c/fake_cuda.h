@@ -14,6 +14,9 @@ enum fake_mode {
     FAKE_PIPE,   // read a pipe that the fake's own thread writes to
     FAKE_IO,     // read a file past the page cache until the time is over
     FAKE_HOOK,   // call the hook
+    FAKE_LAUNCH, // use this much CPU time, then give the GPU a kernel to work on
+    FAKE_AWAIT,  // sleep until the GPU has done the calling thread's kernels
+    FAKE_SPIN,   // the same without leaving the CPU
 };
 
 typedef void (*fake_hook)(const char *symbol);
@@ -24,6 +27,10 @@ int fake_cuda_set(const char *api, enum fake_mode mode, uint64_t ns, int ret);
 
 // The function that FAKE_HOOK calls from inside a call.
 void fake_cuda_hook(fake_hook hook);
+
+// How long each kernel that the calling thread launches from now on keeps the GPU busy. Every thread has a stream of
+// its own: a kernel starts when the one before it is done, or at once when the GPU has nothing to do.
+void fake_cuda_kernel_ns(uint64_t ns);
 
 // Starts the thread that releases the calling thread's FAKE_FUTEX and FAKE_PIPE waits, and returns its tid.
 // Without this the first such call starts it.

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "fake_plan.h"
 
+#include "fake_gpu.h"
 #include "fake_waits.h"
 
 #include <string.h>
@@ -92,6 +93,17 @@ int follow_plan(const struct plan *plan)
     case FAKE_HOOK:
         if (current_hook)
             current_hook(plan->symbol);
+        break;
+    case FAKE_LAUNCH:
+        burn(plan->ns);
+        give_gpu_a_kernel();
+        break;
+    case FAKE_AWAIT:
+        sleep_until(gpu_done_ns());
+        break;
+    case FAKE_SPIN:
+        while (monotonic_ns() < gpu_done_ns())
+            ;
         break;
     }
     return plan->ret;

@@ -58,12 +58,22 @@ impl LineChild {
         }
     }
 
-    /// Reads lines up to the one that says the child is ready.
+    /// Waits for the line that says the child is ready.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
+        self.ready_words().map(drop)
+    }
+
+    /// The same, with what the line says after the pid.
+    pub(crate) fn ready_words(&mut self) -> Result<Vec<String>> {
         match self.next_line()? {
-            Some(line) if line.starts_with("ready ") => Ok(()),
+            Some(line) if line.starts_with("ready ") => Ok(line.split(' ').skip(2).map(str::to_owned).collect()),
             other => bail!("expected the child to be ready, got {other:?}"),
         }
+    }
+
+    /// Whatever it still does must be over after `limit`.
+    pub(crate) fn shorten_limit(&mut self, limit: Duration) {
+        self.deadline = self.deadline.min(Instant::now() + limit);
     }
 
     pub(crate) fn wait_exit(&mut self) -> Result<ExitStatus> {

@@ -19,7 +19,10 @@ const FILES: &[(&str, &[u8])] = &[
     built!("workload_static"),
     built!("bench_calls"),
     built!("launch_loop"),
+    built!("scenario"),
+    built!("scenario_peer"),
     ("workload.py", include_bytes!("../c/workload.py")),
+    ("scenario.py", include_bytes!("../c/scenario.py")),
 ];
 
 /// A folder with the fake libraries and the workloads. Probes attach to inodes, so every test unpacks its own.
@@ -78,5 +81,19 @@ impl Testbed {
 
     pub fn workload_py(&self) -> PathBuf {
         self.dir.join("workload.py")
+    }
+
+    /// Linked with libcuda too.
+    pub fn scenario(&self) -> PathBuf {
+        self.dir.join("scenario")
+    }
+
+    /// Uses no CUDA.
+    pub fn scenario_peer(&self) -> PathBuf {
+        self.dir.join("scenario_peer")
+    }
+
+    pub fn scenario_py(&self) -> PathBuf {
+        self.dir.join("scenario.py")
     }
 }

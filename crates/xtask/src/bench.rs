@@ -4,6 +4,7 @@ mod agent;
 mod attach;
 mod bpftrace;
 mod estimates;
+mod explain;
 mod gpuwhy;
 mod machine;
 mod overhead;
@@ -17,6 +18,8 @@ use serde_json::{Map, Value};
 
 use crate::docs;
 
+pub use self::gpuwhy::{Gpuwhy, build as build_gpuwhy};
+pub use self::machine::facts as machine_facts;
 pub use self::overhead::BUSY_RATE;
 
 /// Every part of the benchmark, in the order in which it runs.
@@ -28,8 +31,11 @@ const PARTS: &[Part] = &[
 ];
 
 /// Parts that take so long that they run only when they are asked for, and keep results of their own.
-const LONG_PARTS: &[Part] =
-    &[Part { name: "overhead", run: overhead::run }, Part { name: "estimates", run: estimates::run }];
+const LONG_PARTS: &[Part] = &[
+    Part { name: "overhead", run: overhead::run },
+    Part { name: "estimates", run: estimates::run },
+    Part { name: "explain", run: explain::run },
+];
 
 struct Part {
     name: &'static str,

@@ -1,6 +1,7 @@
 //! Generated documents: each is a pure function of the code or of kept results, so that a test can tell when one is
 //! stale.
 
+mod accuracy;
 mod overhead;
 mod performance;
 mod plot;
@@ -13,6 +14,8 @@ use anyhow::{Context, Result, bail};
 /// Every generated document.
 const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
+    Document { path: "docs/causes.md", render: || Ok(Some(gpuwhy_analysis::causes_markdown())) },
+    Document { path: "docs/accuracy.md", render: accuracy::render },
     Document { path: "docs/performance.md", render: performance::render },
     Document { path: "docs/overhead.md", render: overhead::render },
     Document { path: "docs/overhead-by-rate.svg", render: overhead::by_rate },

@@ -1,7 +1,11 @@
 //! Chores of the repository: `cargo run -p xtask -- docs`, `cargo run --release -p xtask -- bench`.
 
+mod accuracy;
 mod bench;
 mod docs;
+mod recording;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
@@ -25,11 +29,34 @@ enum Chore {
         /// Measure only this part; nothing is written, except by `overhead`, which never runs unasked.
         part: Option<String>,
     },
+    /// Record the trace that `gpuwhy demo` explains where it may not trace. Needs root.
+    Recording,
+    /// See how often `explain` is right, and write docs/accuracy.md. Needs root.
+    Accuracy {
+        /// Rounds over all scenarios and their healthy twins.
+        #[arg(long, default_value_t = 4)]
+        rounds: u64,
+        /// The round to begin with; each has other seeds.
+        #[arg(long, default_value_t = 0)]
+        first_round: u64,
+        /// How long each run lasts.
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+        /// Keep the traces of runs that went wrong here.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+        /// Only these scenarios; nothing is written.
+        only: Vec<String>,
+    },
 }
 
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
+        Chore::Accuracy { rounds, first_round, seconds, keep, only } => {
+            accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, keep })
+        }
+        Chore::Recording => recording::run(),
         Chore::Bench { quick, pairs, part } => bench::run(quick, pairs, part.as_deref()),
     }
 }

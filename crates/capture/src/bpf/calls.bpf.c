@@ -83,11 +83,22 @@ struct {
 	__type(value, __s32);
 } context_devices SEC(".maps");
 
+static __noinline int introduce_caller(struct task_struct *task)
+{
+	struct thread_record *record;
+	__u32 pid = task->tgid;
+	__u8 known = 1;
+
+	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
+	record = introduction(task, bpf_get_current_cgroup_id());
+	if (record)
+		ring_submit_urgent(record);
+	return 0;
+}
+
 static __noinline struct thread_state *new_thread(struct task_struct *task)
 {
 	__u32 pid = task->tgid;
-	__u8 known = 1;
-	struct thread_record *record;
 	struct thread_state *thread;
 
 	if (!is_wanted(pid) && task->pid != calibrating_tid)
@@ -101,10 +112,7 @@ static __noinline struct thread_state *new_thread(struct task_struct *task)
 	thread->generation = generation;
 	thread->wanted = true;
 	thread->device = -1;
-	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
-	record = introduction(task, bpf_get_current_cgroup_id());
-	if (record)
-		ring_submit_urgent(record);
+	introduce_caller(task);
 	return thread;
 }
 
@@ -118,6 +126,11 @@ static __always_inline struct thread_state *wanted_thread(void)
 	if (thread->generation != generation) {
 		thread->generation = generation;
 		thread->wanted = is_wanted(task->tgid) || task->pid == calibrating_tid;
+		/* It was watched for the sake of others so far. */
+		if (thread->wanted && thread->hops) {
+			thread->hops = 0;
+			introduce_caller(task);
+		}
 	}
 	return thread->wanted ? thread : 0;
 }

@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <stdbool.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define KERNEL_TYPE __attribute__((preserve_access_index))
@@ -43,13 +44,76 @@ struct super_block {
 } KERNEL_TYPE;
 
 struct inode {
+	unsigned short i_mode;
+	__u32 i_rdev;
 	unsigned long i_ino;
 	__u32 i_generation;
 	struct super_block *i_sb;
 } KERNEL_TYPE;
 
+struct qstr {
+	const unsigned char *name;
+} KERNEL_TYPE;
+
+struct dentry {
+	struct qstr d_name;
+} KERNEL_TYPE;
+
+struct path {
+	struct dentry *dentry;
+} KERNEL_TYPE;
+
 struct file {
 	struct inode *f_inode;
+	struct path f_path;
+	void *private_data;
+} KERNEL_TYPE;
+
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock_common {
+	__u32 skc_daddr;
+	__u16 skc_dport;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+} KERNEL_TYPE;
+
+struct sock {
+	struct sock_common __sk_common;
+} KERNEL_TYPE;
+
+struct socket {
+	short type;
+	struct sock *sk;
+} KERNEL_TYPE;
+
+struct gendisk {
+	int major;
+	int first_minor;
+} KERNEL_TYPE;
+
+struct request_queue {
+	struct gendisk *disk;
+} KERNEL_TYPE;
+
+struct request {
+	struct request_queue *q;
+	__u32 cmd_flags;
+	unsigned int __data_len;
+} KERNEL_TYPE;
+
+struct cfs_rq {
+	int throttle_count;
+} KERNEL_TYPE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} KERNEL_TYPE;
+
+struct thread_info {
+	__u32 cpu;
 } KERNEL_TYPE;
 
 struct fdtable {
@@ -69,8 +133,14 @@ struct signal_struct {
 	atomic_t live;
 } KERNEL_TYPE;
 
+struct mm_struct;
+
 struct task_struct {
+	struct thread_info thread_info;
 	void *stack;
+	struct sched_entity se;
+	struct mm_struct *mm;
+	unsigned long maj_flt;
 	int pid;
 	int tgid;
 	int exit_code;
@@ -80,6 +150,11 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct files_struct *files;
 	struct signal_struct *signal;
+} KERNEL_TYPE;
+
+/* Kernel 6.18 and later stop each task by itself when its cgroup's quota is used up. */
+struct task_struct___throttled {
+	bool throttled;
 } KERNEL_TYPE;
 
 struct linux_binprm {
@@ -101,6 +176,58 @@ struct trace_event_raw_sys_enter {
 	long id;
 	unsigned long args[6];
 } KERNEL_TYPE;
+
+struct trace_event_raw_mark_victim {
+	int pid;
+} KERNEL_TYPE;
+
+/* The file behind a descriptor of a task. */
+static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files, *file = 0;
+
+	if (fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	files = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
+	return file;
+}
+
+/* Whether a thread that is about to wait for a CPU does so because its cgroup's quota is used up. */
+static __always_inline bool is_throttled(struct task_struct *task)
+{
+	struct task_struct___throttled *newer = (void *)task;
+
+	if (bpf_core_field_exists(newer->throttled))
+		return BPF_CORE_READ(newer, throttled);
+	return BPF_CORE_READ(task, se.cfs_rq, throttle_count) > 0;
+}
+
+/* What the lower bits of an inode's mode say it is. */
+enum file_mode {
+	MODE_KIND = 0170000,
+	MODE_FIFO = 0010000,
+	MODE_CHARACTER = 0020000,
+	MODE_BLOCK = 0060000,
+	MODE_REGULAR = 0100000,
+	MODE_SOCKET = 0140000,
+};
+
+enum {
+	FAMILY_UNIX = 1,
+	FAMILY_INET = 2,
+	FAMILY_INET6 = 10,
+	SOCKET_STREAM = 1,
+};
+
+/* Operations of the futex system call, without their flags. */
+enum {
+	FUTEX_COMMAND = 0x7f,
+	FUTEX_COMMAND_WAIT = 0,
+	FUTEX_COMMAND_LOCK_PI = 6,
+	FUTEX_COMMAND_LOCK_PI2 = 13,
+};
 
 /* A task's kernel stack (x86-64; twice as much with KASAN, where the larger half goes unused here). */
 #define KERNEL_STACK_BYTES 16384

@@ -135,18 +135,13 @@ int file_mapped(struct trace_event_raw_sys_enter *ctx)
 	enum { PROTECTION = 2, FLAGS = 3, FILE = 4 };
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 pid = task->tgid, fd = ctx->args[FILE];
-	struct file **files, *file = 0;
-	struct fdtable *table;
+	struct file *file;
 
 	if (!(ctx->args[PROTECTION] & PROT_EXEC) || (ctx->args[FLAGS] & MAP_ANONYMOUS))
 		return 0;
 	if (!is_wanted(pid))
 		return 0;
-	table = BPF_CORE_READ(task, files, fdt);
-	if (fd >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	files = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
+	file = file_of(task, fd);
 	if (file)
 		report_file(pid, file);
 	return 0;

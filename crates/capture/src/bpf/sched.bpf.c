@@ -1,9 +1,62 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
  * Keeps the clocks of threads that make traced calls: how long each was runnable without a CPU, how long blocked and
- * in what, who took its CPU and who woke it. Other threads cost a look-up that finds nothing.
+ * in what, who had its CPU meanwhile and who woke it. Whoever wakes such a thread from a wait is followed from then on
+ * in the same way. All others cost a look-up that finds nothing.
  */
-#include "shared.bpf.h"
+#include "target.bpf.h"
+
+enum {
+	/* The chain of wake-ups is followed this far back. */
+	MOST_HOPS = 5,
+	/* Threads that are followed at most. */
+	MOST_FOLLOWED = 1024,
+	CPU_RUNS = 32,
+};
+
+/* Shorter waits are not worth following whoever ended them. */
+#define FOLLOWED_WAIT_NS 100000
+/* A thread that was moved to another CPU before this had hardly waited for the one it left. */
+#define WORTH_NAMING_NS 50000
+/* A completion this long ago has woken whom it had to wake. */
+#define COMPLETION_WAKES_NS 50000
+
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+__s32 followed;
+/* Watched threads that are waiting for a CPU. */
+__s32 waiting_for_cpu;
+
+/* A thread's turn on a CPU, with what there is to say of it later, when it may be gone. */
+struct cpu_run {
+	struct task_id task;
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 thread_started_ns;
+	char comm[COMM_LENGTH];
+};
+
+struct taker_sum {
+	struct cpu_taker taker;
+	/* One of its turns. */
+	__u64 run;
+};
+
+/* The last turns on each CPU, written only while a watched thread waits for one. */
+struct cpu_history {
+	__u64 switched_ns;
+	__u64 runs_seen;
+	struct cpu_run runs[CPU_RUNS];
+	/* Adds up what each had of a stretch; up to four get a place. */
+	struct taker_sum sums[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_history);
+} cpu_histories SEC(".maps");
 
 /* Threads user space has been told about because they woke or preempted a watched one: when they started. */
 struct {
@@ -132,6 +185,24 @@ static __always_inline enum wait_reason reason_of(struct task_struct *task)
 	return WAIT_OTHER;
 }
 
+/* Only here, while the memory is that of the thread which leaves, can the descriptors that it polls be read. */
+static __always_inline __u32 polled_fd(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	long call = BPF_CORE_READ(regs, orig_ax);
+	__u32 fd = ~0;
+
+	if ((call == SYS_POLL || call == SYS_PPOLL) && BPF_CORE_READ(regs, si) > 0)
+		bpf_probe_read_user(&fd, sizeof(fd), (void *)BPF_CORE_READ(regs, di));
+	return fd;
+}
+
+static __always_inline void queues_for_cpu(struct thread_state *thread)
+{
+	thread->queue_cpu = 0;
+	__sync_fetch_and_add(&waiting_for_cpu, 1);
+}
+
 static __always_inline void leaves_cpu(struct task_struct *prev, struct task_struct *next, bool runnable)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, prev, 0, 0);
@@ -143,16 +214,24 @@ static __always_inline void leaves_cpu(struct task_struct *prev, struct task_str
 	if (runnable) {
 		thread->place = PLACE_RUNQUEUE;
 		thread->preempted_by = task_id(next);
+		thread->is_throttled = is_throttled(prev);
+		queues_for_cpu(thread);
 		introduce_once(next);
 	} else {
 		thread->place = PLACE_BLOCKED;
 		thread->wait_reason = reason_of(prev);
+		thread->is_throttled = false;
+		thread->wake_ns = 0;
+		if (thread->wait_reason == WAIT_POLL)
+			thread->poll_fd = polled_fd(prev);
 	}
 }
 
 static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 runqueue_ns)
 {
 	thread->clocks.runqueue_ns += runqueue_ns;
+	if (thread->is_throttled)
+		thread->clocks.throttled_ns += runqueue_ns;
 	thread->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += blocked_ns;
 	thread->blocked_ns += blocked_ns;
 	for (int i = 0; i < MAX_DEPTH && i < thread->depth; i++) {
@@ -170,30 +249,241 @@ static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns
 	}
 }
 
+/* Remembers the turn that ends on this CPU, while somebody who is watched waits for one. */
+static __always_inline void note_turn(struct task_struct *prev)
+{
+	struct cpu_history *history;
+	__u64 now = bpf_ktime_get_ns();
+	struct cpu_run *run;
+	__u32 zero = 0;
+
+	history = bpf_map_lookup_elem(&cpu_histories, &zero);
+	if (!history)
+		return;
+	run = &history->runs[MASKED(history->runs_seen, CPU_RUNS)];
+	run->task = task_id(prev);
+	run->start_ns = history->switched_ns;
+	run->end_ns = now;
+	run->thread_started_ns = prev->start_time;
+	bpf_core_read(run->comm, sizeof(run->comm), &prev->comm);
+	history->runs_seen++;
+	history->switched_ns = now;
+}
+
+/* Adds a turn to the sum of whoever had it. */
+static __always_inline void add_turn(struct cpu_history *history, struct task_id task, __u64 ns, __u64 run)
+{
+	for (int i = 0; i < 4; i++) {
+		struct taker_sum *sum = &history->sums[i];
+
+		if (sum->taker.task.tid == task.tid || !sum->taker.ns) {
+			sum->taker.task = task;
+			sum->taker.ns += ns;
+			sum->run = run;
+			return;
+		}
+	}
+}
+
+/* Tells user space who a thread is that is about to be named. */
+static __always_inline void introduce_run(const struct cpu_run *run)
+{
+	__u32 tid = run->task.tid;
+	__u64 started = run->thread_started_ns;
+	__u64 *seen = bpf_map_lookup_elem(&introduced, &tid);
+	struct thread_record *record;
+
+	if (seen && *seen == started)
+		return;
+	bpf_map_update_elem(&introduced, &tid, &started, BPF_ANY);
+	record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
+	if (!record)
+		return;
+	fill_head(&record->head, RECORD_THREAD, run->task.pid, bpf_ktime_get_ns());
+	record->tid = tid;
+	record->reserved = 0;
+	record->cgroup_id = 0;
+	__builtin_memcpy(record->comm, run->comm, sizeof(record->comm));
+	ring_submit(record);
+}
+
+/* Who had a CPU in this span of time: the two that had most of it. */
+static __noinline int find_takers(struct cpu_history *history, struct stretch_record *record, __u64 from, __u64 to)
+{
+	if (!history || !record)
+		return 0;
+	__builtin_memset(history->sums, 0, sizeof(history->sums));
+	for (int i = 0; i < CPU_RUNS; i++) {
+		struct cpu_run *run = &history->runs[i];
+		__u64 start = run->start_ns > from ? run->start_ns : from;
+		__u64 end = run->end_ns < to ? run->end_ns : to;
+
+		if (end > start && run->task.tid)
+			add_turn(history, run->task, end - start, i);
+	}
+	for (int i = 0; i < 4; i++) {
+		struct cpu_taker *taker = &history->sums[i].taker;
+
+		if (taker->ns > record->taken_by[0].ns) {
+			record->taken_by[1] = record->taken_by[0];
+			record->taken_by[0] = *taker;
+		} else if (taker->ns > record->taken_by[1].ns) {
+			record->taken_by[1] = *taker;
+		}
+	}
+	for (int i = 0; i < 4; i++) {
+		struct taker_sum *sum = &history->sums[i];
+		__u32 tid = sum->taker.task.tid;
+
+		if (tid && (tid == record->taken_by[0].task.tid || tid == record->taken_by[1].task.tid))
+			introduce_run(&history->runs[MASKED(sum->run, CPU_RUNS)]);
+	}
+	return 0;
+}
+
+static __always_inline void name_takers(struct stretch_record *record, struct thread_state *thread, __u64 now)
+{
+	__u32 zero = 0, cpu = thread->queue_cpu ? thread->queue_cpu - 1 : bpf_get_smp_processor_id();
+
+	if (!thread->is_throttled)
+		find_takers(bpf_map_lookup_percpu_elem(&cpu_histories, &zero, cpu), record, now - record->runqueue_ns,
+			    now);
+}
+
+static __always_inline void name_target(struct wait_target *target, struct task_struct *task,
+					struct thread_state *thread)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	long call = BPF_CORE_READ(regs, orig_ax);
+
+	switch (thread->wait_reason) {
+	case WAIT_FUTEX:
+		return describe_futex(target, regs, call);
+	case WAIT_POLL:
+		describe_descriptor(target, task, thread->poll_fd);
+		return;
+	case WAIT_IO:
+	case WAIT_STREAM:
+	case WAIT_IOCTL:
+		describe_descriptor(target, task, BPF_CORE_READ(regs, di));
+		return;
+	}
+}
+
+/* A thread is back on the CPU. Whatever adds up to less than a record is worth waits for the next stretch. */
+static __always_inline void report(struct thread_state *thread, struct task_struct *task, __u64 blocked_ns,
+				   __u64 runqueue_ns, __u64 now)
+{
+	bool was_blocked = thread->place == PLACE_BLOCKED;
+	bool on_futex = was_blocked && thread->wait_reason == WAIT_FUTEX;
+	bool tells_waker = on_futex && thread->owes_waker && thread->woken_by.tid;
+	__u64 *unreported = &thread->unreported_blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)];
+	struct stretch_record *record;
+
+	*unreported += blocked_ns;
+	thread->unreported_runqueue_ns += runqueue_ns;
+	thread->unreported++;
+	if ((!was_blocked || *unreported < RECORD_QUANTUM_NS) && thread->unreported_runqueue_ns < RECORD_QUANTUM_NS &&
+	    !tells_waker)
+		return;
+	record = ring_reserve(sizeof(*record), LOSS_WAIT_RING_FULL);
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	fill_head(&record->head, RECORD_STRETCH, task->tgid, now);
+	record->tid = task->pid;
+	record->api = innermost_api(thread);
+	record->wait_reason = was_blocked ? thread->wait_reason : WAIT_REASONS;
+	record->throttled = thread->is_throttled;
+	record->blocked_ns = blocked_ns;
+	record->runqueue_ns = runqueue_ns;
+	record->all_runqueue_ns = thread->unreported_runqueue_ns;
+	record->all_count = thread->unreported;
+	record->target.kind = TARGET_KINDS;
+	if (was_blocked) {
+		record->woken_by = thread->woken_by;
+		record->all_blocked_ns = *unreported;
+		record->io = thread->io;
+		name_target(&record->target, task, thread);
+		*unreported = 0;
+	}
+	name_takers(record, thread, now);
+	ring_submit(record);
+	thread->unreported_runqueue_ns = 0;
+	thread->unreported = 0;
+	if (on_futex)
+		thread->owes_waker = !thread->woken_by.tid;
+}
+
 static __always_inline void gets_cpu(struct task_struct *next)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, next, 0, 0);
-	__u64 now, wake;
+	__u64 now, wake, blocked_ns = 0, runqueue_ns;
 
 	if (!thread || thread->place == PLACE_RUNNING)
 		return;
 	now = bpf_ktime_get_ns();
 	if (thread->place == PLACE_RUNQUEUE) {
-		waited(thread, 0, now - thread->off_ns);
+		runqueue_ns = now - thread->off_ns;
 	} else {
 		/* A waker on another CPU can come between the thread's decision to block and its switch. */
 		wake = thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
-		waited(thread, wake - thread->off_ns, now - wake);
+		blocked_ns = wake - thread->off_ns;
+		runqueue_ns = now - wake;
 	}
+	waited(thread, blocked_ns, runqueue_ns);
+	report(thread, next, blocked_ns, runqueue_ns, now);
+	if (thread->place == PLACE_RUNQUEUE || thread->wake_ns)
+		__sync_fetch_and_add(&waiting_for_cpu, -1);
 	thread->place = PLACE_RUNNING;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
+	if (waiting_for_cpu > 0)
+		note_turn(prev);
 	leaves_cpu(prev, next, preempted || prev_state == 0);
 	gets_cpu(next);
 	return 0;
+}
+
+/* Watches whoever ended a wait from now on, to know what held it up itself. */
+static __always_inline void follow(struct task_struct *waker, __u8 hops)
+{
+	struct thread_state *thread;
+	__u32 pid = waker->tgid;
+	__u8 known = 1;
+
+	/* Before 6.4, getting state for a task may wake others, which the scheduler's locks forbid here. */
+	if (LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 4, 0))
+		return;
+	if (hops > MOST_HOPS || pid == tracer_pid || !waker->mm || followed >= MOST_FOLLOWED)
+		return;
+	if (bpf_task_storage_get(&threads, waker, 0, 0))
+		return;
+	thread = bpf_task_storage_get(&threads, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!thread)
+		return;
+	__sync_fetch_and_add(&followed, 1);
+	thread->clocks.since_ns = bpf_ktime_get_ns();
+	thread->device = -1;
+	thread->hops = hops;
+	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
+}
+
+/* The request whose completion is being handled on this CPU is what the thread has waited for. */
+static __always_inline void note_completion(struct thread_state *thread)
+{
+	struct finished_io *io;
+	__u32 zero = 0;
+
+	thread->io = (struct finished_io){};
+	if (thread->wait_reason != WAIT_IO && thread->wait_reason != WAIT_FAULT)
+		return;
+	io = bpf_map_lookup_elem(&completions, &zero);
+	if (io && thread->wake_ns - io->at_ns < COMPLETION_WAKES_NS)
+		thread->io = *io;
 }
 
 SEC("tp_btf/sched_waking")
@@ -204,14 +494,35 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 
 	if (!thread)
 		return 0;
+	if (thread->place == PLACE_BLOCKED && !thread->wake_ns)
+		queues_for_cpu(thread);
 	thread->wake_ns = bpf_ktime_get_ns();
-	/* A timer ends a sleep; finding that out for each would cost more than all the rest. */
-	if (thread->wait_reason == WAIT_SLEEP || in_interrupt(ctx, waker)) {
+	note_completion(thread);
+	/* A timer ends a sleep; finding that out for each would cost more than all the rest. Devices complete requests
+	   in whatever context is at hand. */
+	if (thread->wait_reason == WAIT_SLEEP || thread->io.at_ns || in_interrupt(ctx, waker)) {
 		thread->woken_by = (struct task_id){};
 		return 0;
 	}
 	thread->woken_by = task_id(waker);
 	introduce_once(waker);
+	if (thread->place == PLACE_BLOCKED && thread->wake_ns - thread->off_ns >= FOLLOWED_WAIT_NS)
+		follow(waker, thread->hops + 1);
+	return 0;
+}
+
+/* A thread that is moved while it waits has waited for the CPU it leaves. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(sched_migrate, struct task_struct *task, int cpu)
+{
+	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+	__u64 since;
+
+	if (!thread || thread->place == PLACE_RUNNING || thread->queue_cpu)
+		return 0;
+	since = thread->place == PLACE_RUNQUEUE ? thread->off_ns : thread->wake_ns;
+	if (since && bpf_ktime_get_ns() - since > WORTH_NAMING_NS)
+		thread->queue_cpu = BPF_CORE_READ(task, thread_info.cpu) + 1;
 	return 0;
 }
 
@@ -224,9 +535,12 @@ static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, stru
 	snapshot->tid = task->pid;
 	snapshot->image = thread->image;
 	bpf_core_read(snapshot->comm, sizeof(snapshot->comm), &task->comm);
+	snapshot->major_faults = task->maj_flt;
 	snapshot->clocks = thread->clocks;
 	if (thread->place == PLACE_RUNQUEUE) {
 		snapshot->clocks.runqueue_ns += now - thread->off_ns;
+		if (thread->is_throttled)
+			snapshot->clocks.throttled_ns += now - thread->off_ns;
 	} else if (thread->place == PLACE_BLOCKED) {
 		wake = thread->wake_ns > thread->off_ns ? thread->wake_ns : now;
 		snapshot->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += wake - thread->off_ns;
@@ -246,7 +560,7 @@ int thread_clocks(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	thread = bpf_task_storage_get(&threads, task, 0, 0);
-	if (!thread)
+	if (!thread || thread->has_exited)
 		return 0;
 	fill_snapshot(&snapshot, task, thread);
 	bpf_seq_write(seq, &snapshot, sizeof(snapshot));
@@ -266,6 +580,9 @@ int BPF_PROG(thread_exit, struct task_struct *task)
 		lose(LOSS_ABANDONED, thread->depth);
 	thread->depth = 0;
 	thread->wanted = false;
+	thread->has_exited = true;
+	if (thread->hops)
+		__sync_fetch_and_add(&followed, -1);
 	snapshot = ring_reserve(sizeof(*snapshot), LOSS_LIFE_RING_FULL);
 	if (!snapshot)
 		return 0;

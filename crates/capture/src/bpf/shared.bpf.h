@@ -38,7 +38,15 @@ struct open_call {
 	bool counted_only;
 };
 
-/* All there is to know about a thread that makes traced calls. */
+/* Kernel work of one kind that a thread does, or has done since its last record. */
+struct work_state {
+	__u64 start_ns;
+	__u64 unreported_ns;
+	__u32 unreported;
+	__u32 code;
+};
+
+/* All there is to know about a thread that makes traced calls, or that such a thread waits for. */
 struct thread_state {
 	struct thread_clocks clocks;
 	__u64 blocked_ns;
@@ -56,6 +64,23 @@ struct thread_state {
 	__s16 device;
 	__u16 pushed;
 	__s16 pushed_devices[8];
+	/* How many wake-ups away from a thread that makes calls; 0 for one that does. */
+	__u8 hops;
+	bool is_throttled;
+	/* It has told its last clocks; its task may stay for as long as its parent likes. */
+	bool has_exited;
+	/* Whether it was a timer that ended its last wait for a futex that got a record: who holds it is yet to be
+	 * seen. */
+	bool owes_waker;
+	/* The CPU it waited for, plus one, when another one took it in the end. */
+	__u16 queue_cpu;
+	__u32 poll_fd;
+	/* Time off the CPU that no record stands for yet. */
+	__u64 unreported_blocked_ns[WAIT_REASONS];
+	__u64 unreported_runqueue_ns;
+	__u64 unreported;
+	struct work_state work[WORK_KINDS + 1];
+	struct finished_io io;
 	/* Counter slot by row, 0 for none yet. */
 	__u16 slots[MAX_APIS];
 	struct open_call open[MAX_DEPTH];
@@ -84,6 +109,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } known_processes SEC(".maps");
+
+/* The request that each CPU completed last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct finished_io);
+} completions SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -164,6 +197,14 @@ static __always_inline void fill_head(struct record_head *head, enum record_kind
 	head->kind = kind;
 	head->pid = pid;
 	head->at_ns = at_ns;
+}
+
+/* Time that adds up before it gets a record: short stretches share one. */
+#define RECORD_QUANTUM_NS 1000000
+
+static __always_inline __u16 innermost_api(struct thread_state *thread)
+{
+	return thread->depth ? open_call(thread, thread->depth - 1)->api + 1 : 0;
 }
 
 /* Who a thread is. `cgroup_id` is known for the current thread only. */

@@ -21,6 +21,7 @@ enum limits {
 	COMM_LENGTH = 16, /* a thread's name with its zero */
 	RECORDER_SHARDS = 4,
 	RECORDER_SLOTS = 16384, /* calls that each shard of the recorder remembers */
+	TAKERS = 2,		/* threads that are named for having had the CPU meanwhile */
 };
 
 /*
@@ -66,6 +67,30 @@ enum wait_reason {
 	WAIT_REASONS,
 };
 
+/* What a blocked thread waits on, in the order of TargetKind in model; the interpreter lock is told by user space. */
+enum target_kind {
+	TARGET_LOCK,
+	TARGET_SIGNAL,
+	TARGET_GIL,
+	TARGET_PIPE,
+	TARGET_UNIX,
+	TARGET_TCP,
+	TARGET_SOCKET,
+	TARGET_EVENTFD,
+	TARGET_FILE,
+	TARGET_DEVICE,
+	TARGET_OTHER,
+	TARGET_KINDS,
+};
+
+/* Kernel work in a thread's own time, in the order of WorkKind in model. */
+enum work_kind {
+	WORK_RECLAIM,
+	WORK_COMPACTION,
+	WORK_IOCTL,
+	WORK_KINDS,
+};
+
 /* Losses the kernel counts, in the order of LossReason in model. */
 enum loss_reason {
 	LOSS_RING_FULL,
@@ -76,6 +101,7 @@ enum loss_reason {
 	LOSS_UNMATCHED,
 	LOSS_LIFE_RING_FULL,
 	LOSS_CUT_OFF,
+	LOSS_WAIT_RING_FULL,
 	LOSS_REASONS,
 };
 
@@ -162,6 +188,9 @@ enum record_kind {
 	RECORD_EXIT = 6,
 	RECORD_FILE = 7,
 	RECORD_DETAILED_CALL = 8,
+	RECORD_STRETCH = 9,
+	RECORD_WORK = 10,
+	RECORD_OOM_KILL = 11,
 };
 
 /* The head of every record. `at_ns` is when it was written. */
@@ -231,6 +260,9 @@ struct thread_clocks {
 	/* What was done to it besides counting calls: probes that were hit in vain, and switches that were timed. */
 	__u64 skipped_hits;
 	__u64 switches;
+	/* The part of runqueue_ns in which the cgroup's quota was used up. */
+	__u64 throttled_ns;
+	__u64 work_ns[WORK_KINDS];
 };
 
 /* A thread's clocks as they stand: one for each watched thread from the iterator, and a last one at its exit. */
@@ -239,7 +271,86 @@ struct thread_snapshot {
 	__u32 tid;
 	__u32 image;
 	char comm[COMM_LENGTH];
+	__u64 major_faults;
 	struct thread_clocks clocks;
+};
+
+/* Something to wait on. */
+struct wait_target {
+	/* A futex's address, a file's inode, or the peer's IPv6 address (IPv4 in its mapped form). */
+	__u64 name[2];
+	/* The device a file lives on, or the one it is. */
+	__u32 device;
+	__u16 port;
+	/* An enum target_kind; TARGET_KINDS for none. */
+	__u16 kind;
+};
+
+struct cpu_taker {
+	struct task_id task;
+	__u64 ns;
+};
+
+/* A request to a block device that is done. */
+struct finished_io {
+	__u64 at_ns;
+	__u64 duration_ns;
+	__u32 device;
+	__u32 bytes;
+	struct task_id issuer;
+	__u32 is_write;
+	__u32 reserved;
+};
+
+/*
+ * A watched thread's time off the CPU: blocked, then runnable. Short stretches share a record: `all` is what has passed
+ * since the thread's last one.
+ */
+struct stretch_record {
+	struct record_head head;
+	__u32 tid;
+	/* Row plus one of the innermost call; 0 for none. */
+	__u16 api;
+	/* WAIT_REASONS when it was preempted. */
+	__u8 wait_reason;
+	__u8 throttled;
+	__u64 blocked_ns;
+	__u64 runqueue_ns;
+	struct task_id woken_by;
+	struct cpu_taker taken_by[TAKERS];
+	struct wait_target target;
+	__u64 all_blocked_ns;
+	__u64 all_runqueue_ns;
+	__u64 all_count;
+	/* What ended a wait for a device, if that is known. */
+	struct finished_io io;
+};
+
+/* A span of kernel work, see above for `all`. */
+struct work_record {
+	struct record_head head;
+	__u32 tid;
+	__u16 api;
+	__u8 kind;
+	__u8 reserved;
+	__u64 duration_ns;
+	__u64 all_ns;
+	__u32 all_count;
+	/* The request number of an ioctl. */
+	__u32 code;
+	struct wait_target target;
+};
+
+/* What a process asked of a block device. */
+struct io_key {
+	__u32 device;
+	__u32 pid;
+};
+
+struct io_sums {
+	__u64 requests;
+	__u64 bytes;
+	__u64 busy_ns;
 };
 
 /* A fork, exec or exit of a process. */
@@ -278,6 +389,12 @@ struct wire_types {
 	struct thread_snapshot snapshot;
 	struct life_record life;
 	struct file_record file;
+	enum target_kind target_kind;
+	enum work_kind work_kind;
+	struct stretch_record stretch;
+	struct work_record work;
+	struct io_key io_key;
+	struct io_sums io_sums;
 };
 
 #pragma clang diagnostic pop

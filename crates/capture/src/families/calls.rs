@@ -57,6 +57,7 @@ impl Calls {
             known_processes: handle(&maps.known_processes)?,
             losses: handle(&maps.losses)?,
             rings: handle(&maps.rings)?,
+            completions: handle(&maps.completions)?,
         })
     }
 

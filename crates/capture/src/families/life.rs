@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, kept, object_place, share_maps};
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place, share_maps};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -28,6 +28,5 @@ fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
     ];
     let seen_files = MapHandle::try_from(&skeleton.maps.seen_files).context("share a map")?;
     let programs = handles(&[&progs.process_fork, &progs.process_exec, &progs.process_exit, &progs.file_mapped])?;
-    let seen_files = Some(seen_files);
-    Ok(Loaded { thread_clocks: None, seen_files, programs, _links: links, _skeleton: kept(skeleton) })
+    Ok(Loaded { seen_files: Some(seen_files), ..Loaded::new(programs, links, skeleton) })
 }

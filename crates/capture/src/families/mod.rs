@@ -1,8 +1,11 @@
 //! A family is a BPF object with its loader. `calls` comes first and owns the maps that all share; the others are
 //! listed in `FAMILIES`, and one that the kernel refuses does not take the rest down.
 
+mod block;
 pub mod calls;
+mod ioctl;
 mod life;
+mod memory;
 mod sched;
 
 use std::mem::MaybeUninit;
@@ -12,7 +15,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
-pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY];
+pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY, block::FAMILY, memory::FAMILY, ioctl::FAMILY];
 
 pub struct Family {
     pub name: &'static str,
@@ -22,15 +25,24 @@ pub struct Family {
 }
 
 /// A family in the kernel; dropping it takes it out.
+#[derive(Default)]
 pub struct Loaded {
     /// The iterator over the clocks of watched threads, from the family that keeps them.
     pub thread_clocks: Option<Link>,
     /// Files not to tell of again, from the family that tells of them.
     pub seen_files: Option<MapHandle>,
+    /// Who uses which block device how much, from the family that adds it up.
+    pub io_usage: Option<MapHandle>,
     /// Its programs, to ask the kernel about them.
     pub programs: Vec<OwnedFd>,
     _links: Vec<Link>,
-    _skeleton: Box<dyn Send>,
+    _skeleton: Option<Box<dyn Send>>,
+}
+
+impl Loaded {
+    fn new(programs: Vec<OwnedFd>, links: Vec<Link>, skeleton: impl Skel<'static> + 'static) -> Self {
+        Self { programs, _links: links, _skeleton: Some(kept(skeleton)), ..Self::default() }
+    }
 }
 
 /// Fixed before any program is loaded.
@@ -49,6 +61,7 @@ pub struct SharedMaps {
     pub known_processes: MapHandle,
     pub losses: MapHandle,
     pub rings: MapHandle,
+    pub completions: MapHandle,
 }
 
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
@@ -91,6 +104,7 @@ macro_rules! share_maps {
         $open.maps.known_processes.reuse_fd($shared.known_processes.as_fd())?;
         $open.maps.losses.reuse_fd($shared.losses.as_fd())?;
         $open.maps.rings.reuse_fd($shared.rings.as_fd())?;
+        $open.maps.completions.reuse_fd($shared.completions.as_fd())?;
     }};
 }
 pub(crate) use share_maps;

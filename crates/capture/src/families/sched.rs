@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, kept, object_place, share_maps};
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place, share_maps};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -21,9 +21,10 @@ fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
     let links = vec![
         progs.sched_switch.attach_trace().context("attach sched_switch")?,
         progs.sched_waking.attach_trace().context("attach sched_waking")?,
+        progs.sched_migrate.attach_trace().context("attach sched_migrate_task")?,
         progs.thread_exit.attach_trace().context("attach sched_process_exit")?,
     ];
     let clocks = progs.thread_clocks.attach_trace().context("attach the task iterator")?;
-    let programs = handles(&[&progs.sched_switch, &progs.sched_waking, &progs.thread_exit])?;
-    Ok(Loaded { thread_clocks: Some(clocks), seen_files: None, programs, _links: links, _skeleton: kept(skeleton) })
+    let programs = handles(&[&progs.sched_switch, &progs.sched_waking, &progs.sched_migrate, &progs.thread_exit])?;
+    Ok(Loaded { thread_clocks: Some(clocks), ..Loaded::new(programs, links, skeleton) })
 }

@@ -1,19 +1,24 @@
 //! One file per command.
 
 mod check;
+mod demo;
+mod explain;
 mod query;
 mod trace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
     Check(check::Check),
     Trace(trace::Trace),
+    Explain(explain::Explain),
     Query(query::Query),
+    Demo(demo::Demo),
 }
 
 impl Command {
@@ -21,7 +26,23 @@ impl Command {
         match self {
             Self::Check(command) => command.run(),
             Self::Trace(command) => command.run(),
+            Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
+            Self::Demo(command) => command.run(),
         }
+    }
+}
+
+/// What to read when no trace is named.
+fn newest_trace() -> Result<PathBuf> {
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("gpuwhy") && name.ends_with(".db")
+    };
+    let traces = std::fs::read_dir(".")?.flatten().map(|entry| entry.path()).filter(ours);
+    let newest = traces.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    match newest {
+        Some(path) => Ok(path),
+        None => bail!("no trace is named and there is no gpuwhy-*.db here"),
     }
 }

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use gpuwhy_store::{Answer, Filter, Limits, Trace, Truncation, Value};
 
+use super::newest_trace;
 use crate::print::{self, Columns};
 use crate::units::parse_duration;
 
@@ -121,19 +122,6 @@ impl Query {
             writeln!(out, "{}", table(answer))?;
         }
         out.flush()
-    }
-}
-
-fn newest_trace() -> Result<PathBuf> {
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("gpuwhy") && name.ends_with(".db")
-    };
-    let traces = std::fs::read_dir(".")?.flatten().map(|entry| entry.path()).filter(ours);
-    let newest = traces.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    match newest {
-        Some(path) => Ok(path),
-        None => bail!("no trace is named and there is no gpuwhy-*.db here"),
     }
 }
 

@@ -99,8 +99,84 @@ tables! {
         in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
         in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
         tracer_ns INTEGER "ns" "What tracing took from the thread, estimated.";
+        throttled_ns INTEGER "ns" "The part of `runqueue_ns` in which the CPU quota of its cgroup was used up.";
+        reclaim_ns INTEGER "ns" "Freeing memory for itself or its cgroup, running and waiting: it overlaps with the other times, as do the next two.";
+        compaction_ns INTEGER "ns" "Moving memory together for large pages, running and waiting.";
+        ioctl_call_ns INTEGER "ns" "Inside ioctls, running and waiting.";
+        major_faults INTEGER "" "Page faults that had to wait for a device.";
         session_id INTEGER "" "The run of the tracer.";
         running_ns INTEGER "ns" "On a CPU.";
+    }
+    view sched_events "Stretches of time that watched threads were off the CPU: blocked, then runnable until they ran again; either part may be missing. Short stretches share a row: the `all_` columns say what a row stands for, and their sums are exact." {
+        id INTEGER "ns since epoch" "Names the stretch: its start, made unique by adding a few nanoseconds where two stretches started at once.";
+        timestamp_ns INTEGER "ns since epoch" "When the thread left the CPU. Equal to `id`.";
+        duration_ns INTEGER "ns" "Until it was on a CPU again: `blocked_ns + runqueue_ns`.";
+        blocked_ns INTEGER "ns" "Not runnable.";
+        runqueue_ns INTEGER "ns" "Runnable, but another thread had the CPU or the quota was used up.";
+        is_throttled INTEGER "" "1 when the run-queue part was a stop by the CPU quota of its cgroup.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        blocked_on TEXT "" "What it waited for: `futex`, `io`, `fault`, `sleep`, `poll`, `stream`, `ioctl`, `other`; empty when it was preempted.";
+        op TEXT "" "The innermost traced call it was in.";
+        target_kind TEXT "" "What kind of thing it waited on: `lock` (a mutex), `signal` (a condition variable, a semaphore, a queue), `gil` (Python's interpreter lock), `pipe`, `unix`, `tcp`, `socket` (any other one), `eventfd`, `file`, `device` or `other`; empty where that is not known.";
+        target TEXT "" "Which one: an address, a peer, a device number.";
+        woken_by_pid INTEGER "" "Process that made it runnable; empty when an interrupt did, or when it was preempted.";
+        woken_by_tid INTEGER "" "Thread that did.";
+        woken_by_comm TEXT "" "Name of that thread.";
+        taken_by_pid INTEGER "" "Process that ran longest on its CPU while it was runnable.";
+        taken_by_tid INTEGER "" "Thread that did.";
+        taken_by_comm TEXT "" "Name of that thread.";
+        taken_by_ns INTEGER "ns" "How long it ran there meanwhile.";
+        also_taken_by_pid INTEGER "" "Process that ran there second longest.";
+        also_taken_by_tid INTEGER "" "Thread that did.";
+        also_taken_by_comm TEXT "" "Name of that thread.";
+        also_taken_by_ns INTEGER "ns" "How long it ran there meanwhile.";
+        all_count INTEGER "stretches" "Stretches the row stands for: this one and shorter ones of the thread since its last row.";
+        all_blocked_ns INTEGER "ns" "Their time blocked for the same reason.";
+        all_runqueue_ns INTEGER "ns" "Their time runnable without a CPU.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view kernel_events "Work the kernel did in a watched thread's own time, with the waits inside of it. Short spans share a row: the `all_` columns say what a row stands for." {
+        id INTEGER "ns since epoch" "Names the span: its start, made unique by adding a few nanoseconds.";
+        timestamp_ns INTEGER "ns since epoch" "When it began. Equal to `id`.";
+        duration_ns INTEGER "ns" "From begin to end.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        kind TEXT "" "`reclaim` (freeing memory because there is none left, or none under the cgroup's limit), `compaction` (moving memory together for a large page) or `ioctl` (usually the GPU's kernel driver).";
+        op TEXT "" "The innermost traced call the thread was in.";
+        target_kind TEXT "" "What kind of file an ioctl was made on, as in `sched_events`.";
+        target TEXT "" "Which one.";
+        code INTEGER "" "Request number of an ioctl.";
+        all_count INTEGER "spans" "Spans of this kind the row stands for: this one and those of the thread since its last row.";
+        all_ns INTEGER "ns" "Their time.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view io_events "One row per request to a block device whose completion woke a watched thread." {
+        id INTEGER "ns since epoch" "Names the request: its start, made unique by adding a few nanoseconds.";
+        timestamp_ns INTEGER "ns since epoch" "When it was handed to the device. Equal to `id`.";
+        duration_ns INTEGER "ns" "Until the device was done.";
+        device TEXT "" "The device's name or number: `nvme0n1`, `254:0`.";
+        bytes INTEGER "bytes" "Size.";
+        direction TEXT "" "`read` or `write`.";
+        pid INTEGER "" "Process that waited for it.";
+        tid INTEGER "" "Thread that waited.";
+        comm TEXT "" "Name of that thread.";
+        issuer_pid INTEGER "" "Process that handed it to the device, where known; often a kernel thread.";
+        issuer_tid INTEGER "" "Thread that did.";
+        issuer_comm TEXT "" "Name of that thread.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view io_stats "What each process asked of each block device, summed per second. Only times in which a watched thread waits for I/O are covered." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        pid INTEGER "" "Process.";
+        comm TEXT "" "The process's name.";
+        device TEXT "" "The device's name or number.";
+        requests INTEGER "requests" "Requests that finished.";
+        bytes INTEGER "bytes" "Sum of their sizes.";
+        busy_ns INTEGER "ns" "Sum of the times they were at the device.";
+        session_id INTEGER "" "The run of the tracer.";
     }
     view rungs "One row each time the tracer begins to watch a function of a process more or less closely, to keep to its budget. It holds until the next one. Under a size cap the oldest rows go first; `call_stats.fraction` says the same per second." {
         at_ns INTEGER "ns since epoch" "When.";
@@ -198,6 +274,8 @@ tables! {
         cgroup_id INTEGER "" "cgroup (v2), 64 bits shown as a signed number.";
         cgroup TEXT "" "cgroup path.";
         container_id TEXT "" "Container, where there is one.";
+        cpu_quota REAL "CPUs" "CPUs the cgroup may use, where it has a quota: 0.5 is half of one.";
+        memory_limit INTEGER "bytes" "Memory the cgroup may use, where it has a limit.";
     }
     table threads "One row per thread." {
         id INTEGER "" "Names the thread.";
@@ -205,10 +283,10 @@ tables! {
         tid INTEGER "" "Thread.";
         comm TEXT "" "Name, the last one it had.";
     }
-    table process_life "Forks, execs and exits." {
+    table process_life "Turns in the lives of processes." {
         session_id INTEGER "" "Session.";
         at_ns INTEGER "ns since epoch" "When.";
-        kind TEXT "" "`fork`, `exec` or `exit` (the last thread is gone).";
+        kind TEXT "" "`fork`, `exec`, `exit` (the last thread is gone) or `oom_kill` (chosen to be killed because memory ran out).";
         pid INTEGER "" "Process.";
         child_pid INTEGER "" "The new process of a fork.";
         status INTEGER "" "Wait status of an exit, as `waitpid` reports it.";
@@ -290,6 +368,63 @@ tables! {
         in_calls_runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
         in_calls_blocked_ns INTEGER "ns" "Of that, blocked.";
         tracer_ns INTEGER "ns" "What tracing took from the thread, estimated.";
+        throttled_ns INTEGER "ns" "The part of `runqueue_ns` in which the CPU quota was used up.";
+        reclaim_ns INTEGER "ns" "Freeing memory.";
+        compaction_ns INTEGER "ns" "Moving memory together.";
+        ioctl_call_ns INTEGER "ns" "Inside ioctls.";
+        major_faults INTEGER "" "Page faults that had to wait for a device.";
+    }
+    table wait_targets "Things that threads wait on." {
+        id INTEGER "" "Names the thing.";
+        process_id INTEGER "" "`processes.id` of whose address or descriptor it is.";
+        kind TEXT "" "What kind of thing it is, see `sched_events`.";
+        name TEXT "" "Which one: an address, a peer, a device number.";
+    }
+    table stretches "The table behind `sched_events`." {
+        start_ns INTEGER "ns since epoch" "Start, made unique.";
+        thread_id INTEGER "" "`threads.id`.";
+        blocked_ns INTEGER "ns" "Not runnable.";
+        runqueue_ns INTEGER "ns" "Runnable without a CPU.";
+        is_throttled INTEGER "" "1 when the CPU quota stopped it.";
+        reason TEXT "" "What it waited for.";
+        op_id INTEGER "" "`ops.id` of the call it was in.";
+        target_id INTEGER "" "`wait_targets.id`.";
+        woken_by_thread_id INTEGER "" "`threads.id` of who made it runnable.";
+        taken_by_thread_id INTEGER "" "`threads.id` of who ran longest on its CPU.";
+        taken_by_ns INTEGER "ns" "How long.";
+        also_taken_by_thread_id INTEGER "" "`threads.id` of who ran there second longest.";
+        also_taken_by_ns INTEGER "ns" "How long.";
+        all_count INTEGER "stretches" "Stretches the row stands for.";
+        all_blocked_ns INTEGER "ns" "Their time blocked for the same reason.";
+        all_runqueue_ns INTEGER "ns" "Their time runnable without a CPU.";
+    }
+    table kernel_work "The table behind `kernel_events`." {
+        start_ns INTEGER "ns since epoch" "Start, made unique.";
+        thread_id INTEGER "" "`threads.id`.";
+        kind TEXT "" "`reclaim`, `compaction` or `ioctl`.";
+        duration_ns INTEGER "ns" "From begin to end.";
+        op_id INTEGER "" "`ops.id` of the call the thread was in.";
+        target_id INTEGER "" "`wait_targets.id` of an ioctl's file.";
+        code INTEGER "" "Request number of an ioctl.";
+        all_count INTEGER "spans" "Spans the row stands for.";
+        all_ns INTEGER "ns" "Their time.";
+    }
+    table io_requests "The table behind `io_events`." {
+        start_ns INTEGER "ns since epoch" "Start, made unique.";
+        duration_ns INTEGER "ns" "Until the device was done.";
+        device TEXT "" "The device's name or number.";
+        bytes INTEGER "bytes" "Size.";
+        is_write INTEGER "" "1 for a write.";
+        issuer_thread_id INTEGER "" "`threads.id` of who handed it over.";
+        waiter_thread_id INTEGER "" "`threads.id` of who waited for it.";
+    }
+    table io_usage "The table behind `io_stats`." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        process_id INTEGER "" "`processes.id`.";
+        device TEXT "" "The device's name or number.";
+        requests INTEGER "requests" "Requests that finished.";
+        bytes INTEGER "bytes" "Sum of their sizes.";
+        busy_ns INTEGER "ns" "Sum of the times they were at the device.";
     }
     table rung_changes "The table behind `rungs`." {
         session_id INTEGER "" "Session.";

@@ -62,7 +62,7 @@ fn describe(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::{Rung, WaitReason};
+    use gpuwhy_model::{LifeKind, Rung, TargetKind, WaitReason, WorkKind};
     use std::collections::BTreeSet;
 
     fn fresh() -> Connection {
@@ -121,11 +121,34 @@ mod tests {
     }
 
     #[test]
-    fn every_rung_is_described() {
-        let rungs = list::TABLES.iter().find(|table| table.name == "rungs").unwrap();
-        let column = rungs.columns.iter().find(|column| column.name == "rung").unwrap();
-        for rung in Rung::ALL {
-            assert!(column.description.contains(&format!("`{rung}` (")), "{rung}");
+    fn thread_usage_has_one_column_per_kind_of_work_in_their_order() {
+        let usage = list::TABLES.iter().find(|table| table.name == "thread_usage").unwrap();
+        let columns: Vec<&str> = usage.columns.iter().map(|column| column.name).collect();
+        let first = columns.iter().position(|column| *column == "throttled_ns").unwrap() + 1;
+        for (kind, column) in WorkKind::ALL.iter().zip(&columns[first..]) {
+            assert!(column.starts_with(kind.as_str()), "{column} for {kind}");
+        }
+        assert_eq!(columns[first + WorkKind::COUNT], "major_faults");
+    }
+
+    #[test]
+    fn every_word_of_a_closed_list_is_described() {
+        fn words<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
+            all.iter().map(|&one| word(one)).collect()
+        }
+        let lists = [
+            ("rungs", "rung", words(Rung::ALL, Rung::as_str)),
+            ("sched_events", "blocked_on", words(WaitReason::ALL, WaitReason::as_str)),
+            ("sched_events", "target_kind", words(TargetKind::ALL, TargetKind::as_str)),
+            ("kernel_events", "kind", words(WorkKind::ALL, WorkKind::as_str)),
+            ("process_life", "kind", words(LifeKind::ALL, LifeKind::as_str)),
+        ];
+        for (table, column, words) in lists {
+            let table = list::TABLES.iter().find(|listed| listed.name == table).unwrap();
+            let column = table.columns.iter().find(|listed| listed.name == column).unwrap();
+            for word in words {
+                assert!(column.description.contains(&format!("`{word}`")), "{}: {word}", table.name);
+            }
         }
     }
 

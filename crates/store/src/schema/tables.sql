@@ -59,7 +59,9 @@ CREATE TABLE processes (
   cmdline TEXT NOT NULL,
   cgroup_id INTEGER NOT NULL,
   cgroup TEXT NOT NULL,
-  container_id TEXT
+  container_id TEXT,
+  cpu_quota REAL,
+  memory_limit INTEGER
 ) STRICT;
 
 CREATE TABLE threads (
@@ -127,6 +129,8 @@ CREATE TABLE calls (
   parent_delta_ns INTEGER,
   stack_id INTEGER
 ) STRICT;
+-- Allocations and frees in the order of time, without a look at all calls.
+CREATE INDEX calls_memory ON calls (start_ns) WHERE address IS NOT NULL;
 
 CREATE TABLE call_counts (
   bucket_ns INTEGER NOT NULL,
@@ -164,7 +168,71 @@ CREATE TABLE thread_usage (
   in_calls_runqueue_ns INTEGER NOT NULL,
   in_calls_blocked_ns INTEGER NOT NULL,
   tracer_ns INTEGER NOT NULL,
+  throttled_ns INTEGER NOT NULL,
+  reclaim_ns INTEGER NOT NULL,
+  compaction_ns INTEGER NOT NULL,
+  ioctl_call_ns INTEGER NOT NULL,
+  major_faults INTEGER NOT NULL,
   PRIMARY KEY (bucket_ns, thread_id)
+) STRICT, WITHOUT ROWID;
+
+-- What threads wait on, so that a wait is a few bytes.
+CREATE TABLE wait_targets (
+  id INTEGER PRIMARY KEY,
+  process_id INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE stretches (
+  start_ns INTEGER PRIMARY KEY,
+  thread_id INTEGER NOT NULL,
+  blocked_ns INTEGER NOT NULL,
+  runqueue_ns INTEGER NOT NULL,
+  is_throttled INTEGER NOT NULL,
+  reason TEXT,
+  op_id INTEGER,
+  target_id INTEGER,
+  woken_by_thread_id INTEGER,
+  taken_by_thread_id INTEGER,
+  taken_by_ns INTEGER,
+  also_taken_by_thread_id INTEGER,
+  also_taken_by_ns INTEGER,
+  all_count INTEGER NOT NULL,
+  all_blocked_ns INTEGER NOT NULL,
+  all_runqueue_ns INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE kernel_work (
+  start_ns INTEGER PRIMARY KEY,
+  thread_id INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  duration_ns INTEGER NOT NULL,
+  op_id INTEGER,
+  target_id INTEGER,
+  code INTEGER,
+  all_count INTEGER NOT NULL,
+  all_ns INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE io_requests (
+  start_ns INTEGER PRIMARY KEY,
+  duration_ns INTEGER NOT NULL,
+  device TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  is_write INTEGER NOT NULL,
+  issuer_thread_id INTEGER,
+  waiter_thread_id INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE io_usage (
+  bucket_ns INTEGER NOT NULL,
+  process_id INTEGER NOT NULL,
+  device TEXT NOT NULL,
+  requests INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  busy_ns INTEGER NOT NULL,
+  PRIMARY KEY (bucket_ns, process_id, device)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE agent_usage (

@@ -98,6 +98,11 @@ FROM (
     in_calls_runqueue_ns,
     in_calls_blocked_ns,
     tracer_ns,
+    throttled_ns,
+    reclaim_ns,
+    compaction_ns,
+    ioctl_call_ns,
+    major_faults,
     processes.session_id AS session_id
   FROM thread_usage
   CROSS JOIN threads ON threads.id = thread_usage.thread_id
@@ -118,3 +123,101 @@ SELECT
 FROM rung_changes
 CROSS JOIN ops ON ops.id = rung_changes.op_id
 CROSS JOIN processes ON processes.id = rung_changes.process_id;
+
+CREATE VIEW sched_events AS
+SELECT
+  stretches.start_ns AS id,
+  stretches.start_ns AS timestamp_ns,
+  stretches.blocked_ns + stretches.runqueue_ns AS duration_ns,
+  stretches.blocked_ns AS blocked_ns,
+  stretches.runqueue_ns AS runqueue_ns,
+  stretches.is_throttled AS is_throttled,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  stretches.reason AS blocked_on,
+  ops.name AS op,
+  wait_targets.kind AS target_kind,
+  wait_targets.name AS target,
+  waker_processes.pid AS woken_by_pid,
+  wakers.tid AS woken_by_tid,
+  wakers.comm AS woken_by_comm,
+  taker_processes.pid AS taken_by_pid,
+  takers.tid AS taken_by_tid,
+  takers.comm AS taken_by_comm,
+  stretches.taken_by_ns AS taken_by_ns,
+  other_taker_processes.pid AS also_taken_by_pid,
+  other_takers.tid AS also_taken_by_tid,
+  other_takers.comm AS also_taken_by_comm,
+  stretches.also_taken_by_ns AS also_taken_by_ns,
+  stretches.all_count AS all_count,
+  stretches.all_blocked_ns AS all_blocked_ns,
+  stretches.all_runqueue_ns AS all_runqueue_ns,
+  processes.session_id AS session_id
+FROM stretches
+CROSS JOIN threads ON threads.id = stretches.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN ops ON ops.id = stretches.op_id
+LEFT JOIN wait_targets ON wait_targets.id = stretches.target_id
+LEFT JOIN threads AS wakers ON wakers.id = stretches.woken_by_thread_id
+LEFT JOIN processes AS waker_processes ON waker_processes.id = wakers.process_id
+LEFT JOIN threads AS takers ON takers.id = stretches.taken_by_thread_id
+LEFT JOIN processes AS taker_processes ON taker_processes.id = takers.process_id
+LEFT JOIN threads AS other_takers ON other_takers.id = stretches.also_taken_by_thread_id
+LEFT JOIN processes AS other_taker_processes ON other_taker_processes.id = other_takers.process_id;
+
+CREATE VIEW kernel_events AS
+SELECT
+  kernel_work.start_ns AS id,
+  kernel_work.start_ns AS timestamp_ns,
+  kernel_work.duration_ns AS duration_ns,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  kernel_work.kind AS kind,
+  ops.name AS op,
+  wait_targets.kind AS target_kind,
+  wait_targets.name AS target,
+  kernel_work.code AS code,
+  kernel_work.all_count AS all_count,
+  kernel_work.all_ns AS all_ns,
+  processes.session_id AS session_id
+FROM kernel_work
+CROSS JOIN threads ON threads.id = kernel_work.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN ops ON ops.id = kernel_work.op_id
+LEFT JOIN wait_targets ON wait_targets.id = kernel_work.target_id;
+
+CREATE VIEW io_events AS
+SELECT
+  io_requests.start_ns AS id,
+  io_requests.start_ns AS timestamp_ns,
+  io_requests.duration_ns AS duration_ns,
+  io_requests.device AS device,
+  io_requests.bytes AS bytes,
+  CASE WHEN io_requests.is_write THEN 'write' ELSE 'read' END AS direction,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  issuer_processes.pid AS issuer_pid,
+  issuers.tid AS issuer_tid,
+  issuers.comm AS issuer_comm,
+  processes.session_id AS session_id
+FROM io_requests
+CROSS JOIN threads ON threads.id = io_requests.waiter_thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN threads AS issuers ON issuers.id = io_requests.issuer_thread_id
+LEFT JOIN processes AS issuer_processes ON issuer_processes.id = issuers.process_id;
+
+CREATE VIEW io_stats AS
+SELECT
+  io_usage.bucket_ns AS bucket_ns,
+  processes.pid AS pid,
+  processes.comm AS comm,
+  io_usage.device AS device,
+  io_usage.requests AS requests,
+  io_usage.bytes AS bytes,
+  io_usage.busy_ns AS busy_ns,
+  processes.session_id AS session_id
+FROM io_usage
+CROSS JOIN processes ON processes.id = io_usage.process_id;

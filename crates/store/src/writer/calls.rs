@@ -1,25 +1,19 @@
-//! Storing calls. A call's start is also its row id, so each start is made unique by moving it a few nanoseconds on.
+//! Storing calls. One whose start is moved takes the calls made inside of it along.
 
 use std::sync::LazyLock;
 
 use gpuwhy_model::{Call, ThreadId};
 use hashbrown::HashMap;
-use rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY;
 use rusqlite::{Connection, Statement, params};
 
+use super::starts::{LATEST_NS, ROWS, before_next_free, insert_sql, insert_up_to_taken};
 use super::{Writer, bits, signed};
 use crate::StoreError;
 
 const COLUMNS: usize = 11;
 
-/// Rows in one INSERT. More gain nothing.
-const ROWS: usize = 20;
-
-static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_sql(ROWS));
-static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_sql(1));
-
-/// The last start that is stored as it is (in the year 2262). It leaves room to move calls on.
-const LATEST_NS: u64 = i64::MAX as u64 - (1 << 40);
+static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_sql("calls", COLUMNS, ROWS));
+static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_sql("calls", COLUMNS, 1));
 
 /// How long after a moved call its late children are still expected.
 const CHILD_DELAY_NS: u64 = 60_000_000_000;
@@ -91,7 +85,7 @@ impl Writer {
             moved.extend(moves(&rest[..stored], &places));
             last_ns = match stored == count {
                 true => Some(places[stored - 1].start_ns),
-                false => Some(before_next_free(&self.connection, places[stored].start_ns)?),
+                false => Some(before_next_free(&self.connection, "calls", places[stored].start_ns)?),
             };
             rest = &rest[stored..];
         }
@@ -181,12 +175,6 @@ fn moves(entries: &[Entry<'_>], places: &[Place]) -> impl Iterator<Item = Move> 
     })
 }
 
-fn insert_sql(rows: usize) -> String {
-    let row = format!("({})", ["?"; COLUMNS].join(","));
-    // FAIL keeps the rows before the one whose start is taken.
-    format!("INSERT OR FAIL INTO calls VALUES {}", vec![row; rows].join(","))
-}
-
 /// Inserts up to the first call whose start is taken, and says how many that were.
 fn insert_rows(
     connection: &Connection,
@@ -197,14 +185,7 @@ fn insert_rows(
     for (row, (entry, place)) in entries.iter().zip(places).enumerate() {
         bind(statement, row * COLUMNS, entry, place)?;
     }
-    match statement.raw_execute() {
-        Err(error) if is_taken(&error) => Ok(connection.changes() as usize),
-        other => other,
-    }
-}
-
-fn is_taken(error: &rusqlite::Error) -> bool {
-    error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_CONSTRAINT_PRIMARYKEY)
+    insert_up_to_taken(connection, statement)
 }
 
 fn bind(statement: &mut Statement<'_>, before: usize, entry: &Entry<'_>, place: &Place) -> rusqlite::Result<()> {
@@ -220,13 +201,4 @@ fn bind(statement: &mut Statement<'_>, before: usize, entry: &Entry<'_>, place: 
     statement.raw_bind_parameter(before + 9, call.ret_code)?;
     statement.raw_bind_parameter(before + 10, place.parent_delta_ns)?;
     statement.raw_bind_parameter(before + 11, call.stack_id)
-}
-
-fn before_next_free(connection: &Connection, taken_ns: u64) -> rusqlite::Result<u64> {
-    let mut statement = connection.prepare_cached("SELECT 1 FROM calls WHERE start_ns = ?")?;
-    let mut last_ns = taken_ns;
-    while statement.exists([signed(last_ns + 1)])? {
-        last_ns += 1;
-    }
-    Ok(last_ns)
 }

@@ -8,7 +8,9 @@ mod calls;
 mod dictionary;
 mod names;
 mod open;
+mod records;
 mod retention;
+mod starts;
 mod sums;
 
 use std::mem;
@@ -44,6 +46,8 @@ pub struct Writer {
     names: Names,
     dictionaries: Dictionaries,
     moved: MovedCalls,
+    /// The latest start of what the records hold so far.
+    newest_record_ns: u64,
     cap: Option<Cap>,
     uncommitted_calls: u64,
     not_written: u64,
@@ -64,7 +68,9 @@ impl Writer {
                 writer.connection.prepare_cached("UPDATE sessions SET last_commit_ns = ? WHERE id = ?")?;
             statement.execute(params![signed(now_ns), writer.session])
         })?;
-        self.flush()
+        self.flush()?;
+        self.dictionaries.retire_full_targets(self.newest_record_ns);
+        Ok(())
     }
 
     /// Calls handed over since the last time this was asked that are not in the file, because a write failed.
@@ -194,5 +200,9 @@ fn share(value: f64) -> f64 {
 }
 
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_TEXT_BYTES)]
+    cut_to(MOST_TEXT_BYTES, text)
+}
+
+fn cut_to(bytes: usize, text: &str) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }

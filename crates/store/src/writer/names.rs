@@ -1,17 +1,20 @@
-//! Functions, modules, processes and threads: rows that get an id once and are cited ever after.
+//! Functions, modules, processes, threads and what they wait on: rows that get an id once and are cited ever after.
 //!
 //! Callers keep the ids, so they must outlive a failed write: rows wait here until they are committed, and are written
 //! again with the next transaction when one fails.
 
-use gpuwhy_model::{CallClass, Layer, ModuleId, OpId, Process, ProcessId, ThreadId};
+use gpuwhy_model::{CallClass, Layer, ModuleId, OpId, Process, ProcessId, TargetId, ThreadId, WaitTarget};
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
-use super::{Writer, bits, cut, signed};
+use super::{Writer, bits, cut, cut_to, signed};
 use crate::StoreError;
 
 /// The most rows that wait for a commit. Only a file that cannot be written for long lets so many gather.
 const MOST_UNCOMMITTED: usize = 100_000;
+
+/// The longest name of a target. There are many of them.
+pub(super) const MOST_TARGET_BYTES: usize = 1 << 10;
 
 pub(super) struct Names {
     ops: HashMap<(String, &'static str), OpId>,
@@ -31,6 +34,7 @@ enum Name {
     Process { id: ProcessId, process: Process },
     Thread { id: ThreadId, process: ProcessId, tid: u32, comm: String },
     Rename { id: ThreadId, comm: String },
+    Target { id: TargetId, target: WaitTarget },
 }
 
 impl Writer {
@@ -86,6 +90,33 @@ impl Writer {
 
     pub fn rename_thread(&mut self, id: ThreadId, comm: &str) -> Result<(), StoreError> {
         self.name(Name::Rename { id, comm: comm.to_owned() })
+    }
+
+    /// The id of something that threads wait on. Ask again after each commit: what is not asked for again may be
+    /// forgotten, and be deleted under a size cap.
+    pub fn target(&mut self, target: &WaitTarget) -> Result<TargetId, StoreError> {
+        if target.name.len() > MOST_TARGET_BYTES {
+            let name = cut_to(MOST_TARGET_BYTES, &target.name).to_owned();
+            return self.target(&WaitTarget { name, ..*target });
+        }
+        if let Some(id) = self.dictionaries.targets.find(target) {
+            return Ok(TargetId(id));
+        }
+        self.make_room_for_names()?;
+        let id = TargetId(self.dictionaries.targets.next());
+        self.name(Name::Target { id, target: target.clone() })?;
+        self.dictionaries.targets.add(target.clone());
+        Ok(id)
+    }
+
+    /// Under a size cap, many new names do not wait for the rows that cite them: no transaction may outgrow the cap.
+    fn make_room_for_names(&mut self) -> Result<(), StoreError> {
+        if self.names.uncommitted.len() < self.sums_per_transaction() {
+            return Ok(());
+        }
+        self.make_room()?;
+        self.write_names()?;
+        self.flush()
     }
 
     fn name(&mut self, name: Name) -> Result<(), StoreError> {
@@ -151,12 +182,15 @@ impl Name {
                 insert("INSERT INTO threads VALUES (?, ?, ?, ?)", params![id.0, process.0, tid, cut(comm)])
             }
             Self::Rename { id, comm } => insert("UPDATE threads SET comm = ? WHERE id = ?", params![cut(comm), id.0]),
+            Self::Target { id, target: WaitTarget { process, kind, name } } => {
+                insert("INSERT INTO wait_targets VALUES (?, ?, ?, ?)", params![id.0, process.0, kind.as_str(), name])
+            }
         }
     }
 }
 
 fn write_process(connection: &Connection, session: i64, id: ProcessId, process: &Process) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    let sql = "INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let values = params![
         id.0,
         session,
@@ -170,6 +204,8 @@ fn write_process(connection: &Connection, session: i64, id: ProcessId, process: 
         bits(process.cgroup_id),
         cut(&process.cgroup),
         process.container_id.as_deref().map(cut),
+        process.cpu_quota.filter(|quota| quota.is_finite() && *quota >= 0.0),
+        process.memory_limit.map(signed),
     ];
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }

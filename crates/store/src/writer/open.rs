@@ -98,7 +98,7 @@ fn distrust(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn tune(connection: &Connection, cap: Option<&Cap>) -> rusqlite::Result<()> {
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(96);
     let set = |name, value: i64| connection.pragma_update(None, name, value);
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -124,6 +124,7 @@ fn start(
         names: Names::load(&connection)?,
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
         moved: MovedCalls::default(),
+        newest_record_ns: 0,
         session: id,
         connection,
         path,

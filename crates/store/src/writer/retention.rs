@@ -1,10 +1,10 @@
 //! Keeping a file under its size cap: the oldest rows are deleted before the file would outgrow it.
 //!
 //! The cap is for the file and its write-ahead log together. SQLite refuses to let the file grow above its part, and
-//! transactions are cut so that the log stays within its own. Pages of deleted rows are used again. Deleted calls are
-//! counted as a loss of their session.
+//! transactions are cut so that the log stays within its own. Pages of deleted rows are used again. Events of all kinds
+//! go together, the oldest first; deleted calls are counted as a loss of their session.
 //!
-//! Sums are worth more per byte than calls and are kept longer, until they fill a quarter of the file.
+//! Sums are worth more per byte than events and are kept longer, until they fill a quarter of the file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use gpuwhy_model::LossReason;
 use rusqlite::{Connection, params};
 
+use super::names::MOST_TARGET_BYTES;
 use super::{PATIENCE, Writer};
 use crate::StoreError;
 
@@ -21,19 +22,34 @@ const MOST_LOG_BYTES: u64 = 64 << 20;
 
 /// The most that is deleted at once, so that a deletion fits into SQLite's page cache.
 const MOST_CHUNK_BYTES: u64 = 4 << 20;
-const CALL_BYTES: u64 = 32;
+/// What an event takes at most, about.
+const EVENT_BYTES: u64 = 64;
 const SHAPE_BYTES: u64 = 32;
 
-/// Tables that hold one row per thing that happened, and when, except the calls.
+/// Tables whose rows have their start for an id.
+const EVENTS: &[&str] = &["calls", "stretches", "kernel_work", "io_requests"];
+
+/// Tables that hold one row per thing that happened, and when, except the events.
 const SUMS: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
+    ("io_usage", "bucket_ns"),
     ("agent_usage", "bucket_ns"),
     ("rung_changes", "at_ns"),
     ("process_life", "at_ns"),
     ("warnings", "at_ns"),
     ("nccl_events", "timestamp_ns"),
     ("tcp_events", "timestamp_ns"),
+];
+
+/// Tables that cite threads and processes, and when those were alive, except the calls: these are counted per session.
+const CITING: &[(&str, &str)] = &[
+    ("call_counts", "bucket_ns"),
+    ("thread_usage", "bucket_ns"),
+    ("io_usage", "bucket_ns"),
+    ("stretches", "start_ns"),
+    ("kernel_work", "start_ns"),
+    ("io_requests", "start_ns"),
 ];
 
 pub(super) struct Cap {
@@ -66,6 +82,10 @@ impl Cap {
 
     pub fn dictionary_entries(&self) -> usize {
         (self.max_bytes / 8 / SHAPE_BYTES) as usize
+    }
+
+    pub fn target_entries(&self) -> usize {
+        (self.max_bytes / 8) as usize / MOST_TARGET_BYTES
     }
 
     /// So few that half of the log holds them even if each lands on a page of its own.
@@ -116,6 +136,7 @@ impl Writer {
         if let Some(cap) = &mut self.cap {
             let sql = "SELECT (SELECT IFNULL(SUM(LENGTH(histogram) + 80), 0) FROM call_counts)
                 + (SELECT IFNULL(SUM(LENGTH(reason) + 80), 0) FROM rung_changes)
+                + (SELECT IFNULL(SUM(LENGTH(device) + 80), 0) FROM io_usage)
                 + 80 * (SELECT COUNT(*) FROM thread_usage) + 80 * (SELECT COUNT(*) FROM agent_usage)
                 + 100 * (SELECT COUNT(*) FROM process_life)";
             cap.sums_bytes = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned();
@@ -149,26 +170,29 @@ impl Writer {
 
     fn expire(&mut self) -> rusqlite::Result<bool> {
         let Some(cap) = &self.cap else { return Ok(false) };
-        let (chunk, sums_first) = (cap.chunk_bytes() / CALL_BYTES, cap.sums_bytes > cap.max_bytes / 4);
+        let (chunk, sums_first) = (cap.chunk_bytes() / EVENT_BYTES, cap.sums_bytes > cap.max_bytes / 4);
         if sums_first && self.expire_sums()? {
             return Ok(true);
         }
-        Ok(self.expire_calls(chunk)? || self.expire_sums()? || self.expire_calls(0)?)
+        Ok(self.expire_events(chunk)? || self.expire_sums()? || self.expire_events(0)?)
     }
 
-    /// Deletes the oldest `count` calls, or all when `count` is 0, if there are more than that.
-    fn expire_calls(&mut self, count: u64) -> rusqlite::Result<bool> {
-        let cutoff = match count {
-            0 => "SELECT MAX(start_ns) + 1 FROM calls WHERE ?1 = 0",
-            _ => "SELECT MAX(start_ns) FROM (SELECT start_ns FROM calls ORDER BY start_ns LIMIT 1 OFFSET ?1)",
-        };
-        let cutoff: Option<i64> =
-            self.connection.prepare_cached(cutoff)?.query_row([count.cast_signed()], |row| row.get(0))?;
-        let Some(cutoff) = cutoff else { return Ok(false) };
+    /// Deletes the oldest `count` events, or all when `count` is 0, if there are more than that.
+    fn expire_events(&mut self, count: u64) -> rusqlite::Result<bool> {
+        let Some(cutoff) = self.cutoff(count)? else { return Ok(false) };
         self.count_expired(cutoff)?;
-        self.connection.prepare_cached("DELETE FROM calls WHERE start_ns < ?")?.execute([cutoff])?;
+        for table in EVENTS {
+            let sql = format!("DELETE FROM {table} WHERE start_ns < ?");
+            self.connection.prepare_cached(&sql)?.execute([cutoff])?;
+        }
         self.expire_dictionaries(cutoff)?;
         Ok(true)
+    }
+
+    /// Before this start there are `count` events, or all when `count` is 0.
+    fn cutoff(&self, count: u64) -> rusqlite::Result<Option<i64>> {
+        let sql = if count == 0 { end_sql() } else { cutoff_sql() };
+        self.connection.prepare_cached(&sql)?.query_row([count.cast_signed()], |row| row.get(0))
     }
 
     fn count_expired(&self, cutoff: i64) -> rusqlite::Result<()> {
@@ -197,6 +221,9 @@ impl Writer {
         if let Some(last) = self.dictionaries.waits.take_expired(oldest_ns) {
             self.connection.execute("DELETE FROM waits WHERE id <= ?", [last])?;
         }
+        if let Some(last) = self.dictionaries.targets.take_expired(oldest_ns) {
+            self.connection.execute("DELETE FROM wait_targets WHERE id <= ?", [last])?;
+        }
         Ok(())
     }
 
@@ -214,22 +241,40 @@ impl Writer {
         Ok(deleted > 0)
     }
 
-    /// Who made calls in earlier sessions, and how they were watched, is of no interest when nothing they did is left.
+    /// Who did something in earlier sessions, and how they were watched, is of no interest when nothing they did is left.
     fn expire_names(&self) -> rusqlite::Result<usize> {
-        const GONE: &str = "SELECT id FROM sessions WHERE id < ?1 AND stored = 0 AND last_commit_ns < IFNULL((
-            SELECT MIN(bucket_ns) FROM (SELECT bucket_ns FROM call_counts UNION ALL SELECT bucket_ns FROM thread_usage)
-          ), last_commit_ns + 1)";
-        let gone = |table, column, of| {
+        let oldest: Vec<String> =
+            CITING.iter().map(|(table, time)| format!("SELECT MIN({time}) AS at_ns FROM {table}")).collect();
+        let sessions = format!(
+            "SELECT id FROM sessions WHERE id < ?1 AND stored = 0
+             AND last_commit_ns < IFNULL((SELECT MIN(at_ns) FROM ({})), last_commit_ns + 1)",
+            oldest.join(" UNION ALL ")
+        );
+        let gone = |table, column, of: &str| {
             let sql = format!("DELETE FROM {table} WHERE {column} IN ({of})");
             self.connection.execute(&sql, [self.session])
         };
-        let processes = format!("SELECT id FROM processes WHERE session_id IN ({GONE})");
-        Ok(gone("threads", "process_id", processes.as_str())?
-            + gone("processes", "session_id", GONE)?
-            + gone("rung_changes", "session_id", GONE)?
-            + gone("calibrations", "session_id", GONE)?
-            + gone("clock_anchors", "session_id", GONE)?)
+        let processes = format!("SELECT id FROM processes WHERE session_id IN ({sessions})");
+        Ok(gone("threads", "process_id", &processes)?
+            + gone("wait_targets", "process_id", &processes)?
+            + gone("processes", "session_id", &sessions)?
+            + gone("rung_changes", "session_id", &sessions)?
+            + gone("calibrations", "session_id", &sessions)?
+            + gone("clock_anchors", "session_id", &sessions)?)
     }
+}
+
+/// Tables are read side by side in the order of time, so that only the oldest rows are looked at.
+fn cutoff_sql() -> String {
+    format!("SELECT MAX(start_ns) FROM (SELECT start_ns FROM ({}) ORDER BY start_ns LIMIT 1 OFFSET ?1)", starts_sql())
+}
+
+fn end_sql() -> String {
+    format!("SELECT MAX(start_ns) + 1 FROM ({}) WHERE ?1 = 0", starts_sql())
+}
+
+fn starts_sql() -> String {
+    EVENTS.iter().map(|table| format!("SELECT start_ns FROM {table}")).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
 fn used_pages(connection: &Connection) -> rusqlite::Result<i64> {
@@ -246,4 +291,20 @@ fn empty_log(connection: &Connection) {
 
 fn file_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |found| found.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_events_are_found_without_sorting_them() {
+        let connection = Connection::open_in_memory().unwrap();
+        crate::schema::create(&connection).unwrap();
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", cutoff_sql())).unwrap();
+        let steps = statement.query_map([1], |row| row.get::<_, String>(3)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        assert!(steps.iter().any(|step| step == "MERGE (UNION ALL)"), "{steps:?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+    }
 }

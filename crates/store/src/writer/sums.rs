@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use gpuwhy_model::{AgentUsage, CallStats, ProcessLife, RungChange, ThreadTimes};
+use gpuwhy_model::{AgentUsage, CallStats, IoUsage, ProcessLife, RungChange, ThreadTimes};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Writer, cut, not_negative, share, signed};
@@ -19,6 +19,10 @@ impl Writer {
 
     pub fn thread_times(&mut self, times: &[ThreadTimes]) -> Result<(), StoreError> {
         self.sums(times, |writer, times| write_times(&writer.connection, times))
+    }
+
+    pub fn io_usage(&mut self, usage: &[IoUsage]) -> Result<(), StoreError> {
+        self.sums(usage, |writer, usage| write_io_usage(&writer.connection, usage))
     }
 
     pub fn life(&mut self, life: &[ProcessLife]) -> Result<(), StoreError> {
@@ -95,7 +99,7 @@ fn merged_histogram(connection: &Connection, stats: &CallStats) -> rusqlite::Res
 
 fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result<usize> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO thread_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        "INSERT INTO thread_usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET
            wall_ns = wall_ns + excluded.wall_ns, runqueue_ns = runqueue_ns + excluded.runqueue_ns,
            futex_ns = futex_ns + excluded.futex_ns, io_ns = io_ns + excluded.io_ns,
@@ -105,9 +109,13 @@ fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result
            in_calls_ns = in_calls_ns + excluded.in_calls_ns,
            in_calls_runqueue_ns = in_calls_runqueue_ns + excluded.in_calls_runqueue_ns,
            in_calls_blocked_ns = in_calls_blocked_ns + excluded.in_calls_blocked_ns,
-           tracer_ns = tracer_ns + excluded.tracer_ns",
+           tracer_ns = tracer_ns + excluded.tracer_ns, throttled_ns = throttled_ns + excluded.throttled_ns,
+           reclaim_ns = reclaim_ns + excluded.reclaim_ns, compaction_ns = compaction_ns + excluded.compaction_ns,
+           ioctl_call_ns = ioctl_call_ns + excluded.ioctl_call_ns,
+           major_faults = major_faults + excluded.major_faults",
     )?;
     let [futex, io, fault, sleep, poll, stream, ioctl, other] = times.blocked_ns.map(signed);
+    let [reclaim, compaction, ioctl_call] = times.work_ns.map(signed);
     statement.execute(params![
         signed(times.bucket_ns),
         times.thread.0,
@@ -125,8 +133,26 @@ fn write_times(connection: &Connection, times: &ThreadTimes) -> rusqlite::Result
         signed(times.in_calls_runqueue_ns),
         signed(times.in_calls_blocked_ns),
         signed(times.tracer_ns),
+        signed(times.throttled_ns),
+        reclaim,
+        compaction,
+        ioctl_call,
+        signed(times.major_faults),
     ])?;
     Ok(ROW_BYTES)
+}
+
+fn write_io_usage(connection: &Connection, usage: &IoUsage) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO io_usage VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET
+           requests = requests + excluded.requests, bytes = bytes + excluded.bytes,
+           busy_ns = busy_ns + excluded.busy_ns",
+    )?;
+    let [bucket, requests, bytes, busy] = [usage.bucket_ns, usage.requests, usage.bytes, usage.busy_ns].map(signed);
+    let device = cut(&usage.device);
+    statement.execute(params![bucket, usage.process.0, device, requests, bytes, busy])?;
+    Ok(ROW_BYTES + device.len())
 }
 
 fn write_life(connection: &Connection, session: i64, life: &ProcessLife) -> rusqlite::Result<usize> {

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::{
-    Calibration, Call, CallClass, Layer, ModuleId, OpId, Process, ProcessId, Session, SessionEnd, ThreadId,
+    Calibration, Call, CallClass, IoRequest, KernelWork, Layer, ModuleId, OpId, Process, ProcessId, Session,
+    SessionEnd, StandsFor, Stretch, TargetKind, ThreadId, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_store::{Answer, Limits, Options, Trace, Value, Writer};
 use tempfile::TempDir;
@@ -85,6 +86,53 @@ impl Cast {
             parent_start_ns: None,
             wait: None,
             stack_id: None,
+        }
+    }
+
+    pub fn target(&self, name: &str) -> WaitTarget {
+        WaitTarget { process: self.process, kind: TargetKind::Lock, name: name.into() }
+    }
+
+    /// Blocked on a futex that somebody unknown ended.
+    pub fn stretch(&self, offset_ns: u64) -> Stretch {
+        Stretch {
+            start_ns: START_NS + offset_ns,
+            thread: self.thread,
+            blocked_ns: 60_000,
+            runqueue_ns: 4_000,
+            is_throttled: false,
+            reason: Some(WaitReason::Futex),
+            op: None,
+            target: None,
+            woken_by: None,
+            taken_by: [None; 2],
+            all: StandsFor { count: 1, blocked_ns: 60_000, runqueue_ns: 4_000 },
+        }
+    }
+
+    pub fn reclaim(&self, offset_ns: u64) -> KernelWork {
+        KernelWork {
+            start_ns: START_NS + offset_ns,
+            thread: self.thread,
+            kind: WorkKind::Reclaim,
+            duration_ns: 70_000,
+            op: None,
+            target: None,
+            code: None,
+            all_count: 1,
+            all_ns: 70_000,
+        }
+    }
+
+    pub fn read(&self, offset_ns: u64) -> IoRequest {
+        IoRequest {
+            start_ns: START_NS + offset_ns,
+            duration_ns: 90_000,
+            device: "nvme0n1".into(),
+            bytes: 4096,
+            is_write: false,
+            issuer: None,
+            waiter: self.thread,
         }
     }
 }

@@ -22,7 +22,7 @@ pub fn run(place: &Place) -> Result<Value> {
         .start()?;
     workload.wait_ready()?;
     let out = place.dir.path().join("agent.db");
-    let agent = Gpuwhy::trace(&binary, workload.pid(), &out, &["--budget", "0"])?;
+    let agent = Gpuwhy::trace(&binary, &[workload.pid()], &out, &["--budget", "0"])?;
     let started = (Instant::now(), cpu_seconds(agent.pid())?);
     workload.go()?;
     let calls: u64 = workload.wait_done()?.calls.iter().map(|calls| calls.calls).sum();

@@ -60,7 +60,7 @@ pub fn run(place: &Place) -> Result<Value> {
 fn once(place: &Place, binary: &Path) -> Result<Run> {
     let out = place.dir.path().join("estimates.db");
     let mut workload = LaunchLoop::new(&place.testbed).rate(RATE).bimodal(SLOW_SHARE, SLOW).start()?;
-    let agent = Gpuwhy::trace(binary, workload.pid(), &out, &[])?;
+    let agent = Gpuwhy::trace(binary, &[workload.pid()], &out, &[])?;
     workload.go()?;
     workload.slice(LENGTH)?;
     let truth = workload.finish()?;

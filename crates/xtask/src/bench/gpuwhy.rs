@@ -20,7 +20,7 @@ pub fn build() -> Result<PathBuf> {
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A `gpuwhy trace` of one process. It is killed when this is dropped.
+/// A `gpuwhy trace` of some processes. It is killed when this is dropped.
 pub struct Gpuwhy {
     child: Child,
     log: Option<JoinHandle<String>>,
@@ -28,9 +28,10 @@ pub struct Gpuwhy {
 
 impl Gpuwhy {
     /// Starts it and waits until it traces.
-    pub fn trace(binary: &Path, pid: u32, out: &Path, options: &[&str]) -> Result<Self> {
+    pub fn trace(binary: &Path, pids: &[u32], out: &Path, options: &[&str]) -> Result<Self> {
         let mut child = Command::new(binary)
-            .args(["trace", "--live", "never", "-p", &pid.to_string()])
+            .args(["trace", "--live", "never"])
+            .args(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]))
             .args(options)
             .arg("--out")
             .arg(out)

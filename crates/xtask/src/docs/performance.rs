@@ -16,6 +16,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(bench) = load("bench.json")? {
         on_the_fakes(&mut text, &bench)?;
     }
+    if let Some(explain) = load("explain.json")? {
+        explaining(&mut text, &explain)?;
+    }
     if let Some(gpu) = load("gpu-counts.json")? {
         on_a_gpu(&mut text, &gpu)?;
     }
@@ -94,6 +97,23 @@ fn aims(text: &mut String, bench: &Value) -> Result<()> {
 /// Two decimals for small figures, none for large ones.
 fn short(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+fn explaining(text: &mut String, results: &Value) -> Result<()> {
+    writeln!(
+        text,
+        "\n## Explaining a large trace\n\n`./dev bench explain` on {}: `gpuwhy explain` from start to the last line, median of {} \
+         rounds. The aim for 10 million rows is 2 s and 300 MB.\n\n| rows | file | time | peak memory | time per million rows |\n\
+         |---:|---:|---:|---:|---:|",
+        machine(&results["machine"]),
+        results["explain"]["rounds"],
+    )?;
+    for size in results["explain"]["sizes"].as_array().into_iter().flatten() {
+        let [rows, file, seconds, memory] = ["rows", "file_mb", "seconds", "peak_mb"].map(|key| number(&size[key]));
+        let per_million = seconds / (rows / 1e6);
+        writeln!(text, "| {rows:.0} | {file:.0} MB | {seconds:.2} s | {memory:.0} MB | {per_million:.2} s |")?;
+    }
+    Ok(())
 }
 
 fn on_a_gpu(text: &mut String, gpu: &Value) -> Result<()> {

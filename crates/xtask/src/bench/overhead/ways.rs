@@ -81,7 +81,7 @@ impl Way {
     pub fn start(&self, place: &Place, binary: &Path, pid: u32, out: &Path) -> Result<Watching> {
         Ok(match self.tool {
             Tool::Nothing => Watching::Nobody,
-            Tool::Gpuwhy(options) => Watching::Gpuwhy(Gpuwhy::trace(binary, pid, out, options)?),
+            Tool::Gpuwhy(options) => Watching::Gpuwhy(Gpuwhy::trace(binary, &[pid], out, options)?),
             Tool::Bpftrace => {
                 Watching::Bpftrace(Bpftrace::start(&place.testbed.libcuda(), "cuLaunchKernel", HISTOGRAM)?)
             }

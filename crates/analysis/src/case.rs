@@ -1,0 +1,227 @@
+//! What a rule is asked about, and what it may answer.
+
+use gpuwhy_model::{
+    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Severity, Symptom, ThreadId, Victim,
+};
+use gpuwhy_store::CallSum;
+
+use crate::confidence::{self, Backing};
+use crate::dispatcher::{Dispatcher, is_launch};
+use crate::situation::Situation;
+use crate::words::percent;
+
+/// Shares of the victim's time from which on a finding is grave, and below which it is none.
+const HIGH_SHARE: f64 = 0.2;
+const MEDIUM_SHARE: f64 = 0.05;
+const LOW_SHARE: f64 = 0.01;
+
+/// What is known less well than this is nothing to be alarmed by.
+const LEAST_CONFIDENCE: f64 = 0.2;
+
+/// One thread that feeds a GPU.
+pub struct ThreadCase<'s, 'w> {
+    pub situation: &'s Situation<'w>,
+    pub thread: &'s Dispatcher<'w>,
+}
+
+pub enum Verdict {
+    Found(Box<Finding>),
+    RuledOut {
+        cause: Cause,
+        why: String,
+        /// Of the thread's time, to choose the most telling reason.
+        share: f64,
+    },
+}
+
+/// A finding before it is weighed.
+pub struct Draft {
+    pub cause: Cause,
+    pub lost_ns: u64,
+    pub summary: String,
+    pub chain: Chain,
+    pub culprit: Option<Culprit>,
+    pub fix: Vec<String>,
+    pub places: Vec<Place>,
+    pub calls_affected: u64,
+    /// The calls in which it shows; the thread's launches when `None`.
+    pub symptom: Option<Symptom>,
+    pub backing: Backing,
+    pub most_severe: Severity,
+}
+
+impl Draft {
+    /// A grave finding that rests on sums, until more is said.
+    pub fn new(cause: Cause, lost_ns: u64, summary: String, chain: Chain) -> Self {
+        Self {
+            cause,
+            lost_ns,
+            summary,
+            chain,
+            culprit: None,
+            fix: Vec::new(),
+            places: Vec::new(),
+            calls_affected: 0,
+            symptom: None,
+            backing: Backing::SUMS,
+            most_severe: Severity::High,
+        }
+    }
+}
+
+impl<'w> ThreadCase<'_, 'w> {
+    pub fn name(&self) -> String {
+        self.situation.name(self.thread.id)
+    }
+
+    pub fn share(&self, ns: u64) -> f64 {
+        self.thread.share(ns)
+    }
+
+    /// The usual answer to a cause that takes next to nothing.
+    pub fn too_little(&self, cause: Cause, lost_ns: u64) -> Option<Verdict> {
+        let share = self.share(lost_ns);
+        let why = format!("{} of the time of {}", percent(share), self.name());
+        (share < LOW_SHARE).then_some(Verdict::RuledOut { cause, why, share })
+    }
+
+    pub fn rule_out(&self, cause: Cause, lost_ns: u64, why: String) -> Verdict {
+        Verdict::RuledOut { cause, why, share: self.share(lost_ns) }
+    }
+
+    /// Weighs a draft: how grave, how sure.
+    pub fn judge(&self, draft: Draft) -> Verdict {
+        if let Some(verdict) = self.too_little(draft.cause, draft.lost_ns) {
+            return verdict;
+        }
+        Verdict::Found(Box::new(self.finding(draft)))
+    }
+
+    fn finding(&self, draft: Draft) -> Finding {
+        let share = self.share(draft.lost_ns);
+        let confidence = confidence::of(&draft.chain, draft.backing, self.situation.window);
+        let most_severe = if confidence < LEAST_CONFIDENCE { Severity::Low } else { draft.most_severe };
+        let calls_total = self.thread.calls_made();
+        let impact = Impact {
+            lost_ns: draft.lost_ns,
+            share: (share.min(1.0) * 10_000.0).round() / 10_000.0,
+            calls_affected: draft.calls_affected.min(calls_total),
+            calls_total,
+        };
+        Finding {
+            id: String::new(),
+            cause: draft.cause,
+            severity: severity_of(share).min(most_severe),
+            confidence,
+            summary: draft.summary,
+            impact,
+            victim: victim(self.situation, self.thread.id),
+            symptom: draft.symptom.or_else(|| self.launches()),
+            culprit: draft.culprit,
+            r#where: draft.places,
+            chain: draft.chain,
+            fix: draft.fix,
+        }
+    }
+
+    /// How long launches take: what suffers when the thread is held up.
+    fn launches(&self) -> Option<Symptom> {
+        let launches = self.thread.calls.iter().filter(|sum| is_launch(self.situation.op(sum.op)));
+        self.symptom(launches.max_by_key(|sum| sum.calls)?)
+    }
+
+    pub fn symptom(&self, sum: &CallSum) -> Option<Symptom> {
+        Some(Symptom {
+            op: self.situation.op(sum.op)?.name.clone(),
+            p50_ns: sum.histogram.quantile_ns(0.5).unwrap_or(0).min(sum.max_ns),
+            p99_ns: sum.histogram.quantile_ns(0.99).unwrap_or(0).min(sum.max_ns),
+            worst_ns: sum.max_ns,
+        })
+    }
+
+    /// The calls of the function that took most time among those wanted.
+    pub fn heaviest(&self, is_wanted: impl Fn(&CallSum) -> bool) -> Option<&'w CallSum> {
+        self.thread.calls.iter().copied().filter(|sum| is_wanted(sum)).max_by_key(|sum| sum.sum_ns)
+    }
+
+    /// Its process, for causes that are its own doing.
+    pub fn own_process(&self, detail: String) -> Culprit {
+        own_process(self.situation, self.thread.id, detail)
+    }
+
+    /// References of the longest calls wanted that were kept.
+    pub fn longest_calls(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<String> {
+        let rows = self.situation.window.calls.rows.iter();
+        let mut calls: Vec<_> = rows.filter(|call| call.thread == self.thread.id && is_wanted(call)).collect();
+        calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
+        calls.iter().take(3).map(|call| format!("cuda:{}", call.start_ns)).collect()
+    }
+
+    /// The modules that the calls wanted were mostly issued from.
+    pub fn places(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<Place> {
+        let rows = self.situation.window.calls.rows.iter();
+        let mut callers = std::collections::BTreeMap::new();
+        for call in rows.filter(|call| call.thread == self.thread.id && is_wanted(call)) {
+            if let Some(caller) = call.caller {
+                let sum = callers.entry(caller).or_insert(0u64);
+                *sum = sum.saturating_add(call.duration_ns.max(1));
+            }
+        }
+        let caller = callers.into_iter().max_by_key(|(_, ns)| *ns);
+        caller
+            .and_then(|(caller, _)| self.situation.window.modules.get(&caller))
+            .map(|path| module_place(path))
+            .into_iter()
+            .collect()
+    }
+}
+
+pub(crate) fn severity_of(share: f64) -> Severity {
+    match share {
+        _ if share >= HIGH_SHARE => Severity::High,
+        _ if share >= MEDIUM_SHARE => Severity::Medium,
+        _ => Severity::Low,
+    }
+}
+
+pub(crate) fn module_place(path: &str) -> Place {
+    Place { kind: "module", file: path.to_owned(), line: None, function: None }
+}
+
+pub(crate) fn victim(situation: &Situation<'_>, thread: ThreadId) -> Victim {
+    let facts = situation.window.threads.get(&thread);
+    let process = situation.process(thread);
+    let device = situation.window.calls.rows.iter().filter(|call| call.thread == thread).find_map(|call| call.device);
+    Victim {
+        pid: process.map_or(0, |process| process.pid),
+        tid: facts.map_or(0, |facts| facts.tid),
+        comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
+        rank: None,
+        device: device.map(u32::from),
+        cgroup: process.map(|process| process.cgroup.clone()).filter(|cgroup| !cgroup.is_empty()),
+        container: process.and_then(|process| process.container_id.clone()),
+        pod: None,
+    }
+}
+
+/// A thread as the culprit.
+pub(crate) fn thread_culprit(situation: &Situation<'_>, thread: ThreadId, detail: String) -> Culprit {
+    let facts = situation.window.threads.get(&thread);
+    Culprit {
+        pid: situation.process(thread).map_or(0, |process| process.pid),
+        tid: facts.map_or(0, |facts| facts.tid),
+        comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
+        detail,
+    }
+}
+
+/// The process of a thread as the culprit.
+pub(crate) fn own_process(situation: &Situation<'_>, thread: ThreadId, detail: String) -> Culprit {
+    let process = situation.process(thread);
+    let comm = process.map_or_else(String::new, |process| process.comm.clone());
+    Culprit { pid: process.map_or(0, |process| process.pid), tid: 0, comm, detail }
+}
+
+pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<String>) -> Edge {
+    Edge { what, evidence, ns, refs }
+}

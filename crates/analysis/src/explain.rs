@@ -1,0 +1,51 @@
+//! From a window to an explanation.
+
+use gpuwhy_model::{Breakdown, Explanation, Span};
+use gpuwhy_store::Window;
+
+use crate::case::{ThreadCase, Verdict};
+use crate::dispatcher::Dispatcher;
+use crate::rules::{Check, RULES};
+use crate::situation::Situation;
+use crate::{coverage, ranking};
+
+/// Why GPUs waited in this window. A pure function of it.
+pub fn explain(window: &Window) -> Explanation {
+    let situation = Situation::new(window);
+    let (findings, mut ruled_out) = ranking::rank(verdicts(&situation));
+    coverage::note_gaps(&situation, &mut ruled_out);
+    Explanation {
+        schema: Explanation::SCHEMA,
+        window: Span { from_ns: window.from_ns, to_ns: window.to_ns },
+        coverage: coverage::of(&situation),
+        findings,
+        ruled_out,
+        threads: situation.dispatchers.iter().map(|thread| breakdown(&situation, thread)).collect(),
+    }
+}
+
+fn verdicts(situation: &Situation<'_>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for rule in RULES {
+        match rule.check {
+            Check::Job(check) => verdicts.extend(check(situation)),
+            Check::Thread(check) => {
+                let cases = situation.dispatchers.iter().map(|thread| ThreadCase { situation, thread });
+                verdicts.extend(cases.map(|case| check(&case)));
+            }
+        }
+    }
+    verdicts
+}
+
+fn breakdown(situation: &Situation<'_>, thread: &Dispatcher<'_>) -> Breakdown {
+    let facts = situation.window.threads.get(&thread.id);
+    Breakdown {
+        pid: thread.process.map_or(0, |process| process.pid),
+        tid: facts.map_or(0, |facts| facts.tid),
+        comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
+        wall_ns: thread.wall_ns(),
+        parts: thread.parts.list(),
+        steps: thread.steps.clone(),
+    }
+}

@@ -1,0 +1,31 @@
+//! Why a GPU waits: a [`Window`](gpuwhy_store::Window) of a trace in, an [`Explanation`](gpuwhy_model::Explanation)
+//! with its evidence out. Nothing here reads a file or a clock.
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`explain`] | the whole: what happened, who is to blame, what is innocent |
+//! | [`rules`] | one cause each: a file whose doc comment is its page in the documentation |
+//! | `dispatcher`, `parts`, `steps` | who feeds the GPU, where that thread's time went, what it does over and over |
+//! | `class`, `waits` | what a blocked thread waited for, and for how long |
+//! | `graph` | whom it waited for, and what that one did meanwhile |
+//! | `case`, `confidence`, `ranking`, `coverage` | how grave, how sure, in which order, based on what |
+
+mod case;
+mod causes;
+mod class;
+mod confidence;
+mod coverage;
+mod dispatcher;
+mod explain;
+mod graph;
+mod parts;
+mod ranking;
+pub mod rules;
+mod situation;
+mod steps;
+mod waits;
+mod words;
+
+pub use causes::causes_markdown;
+pub use confidence::HIGH as HIGH_CONFIDENCE;
+pub use explain::explain;

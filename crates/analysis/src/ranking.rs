@@ -1,0 +1,94 @@
+//! From what each rule said about each thread to the list a person reads: the root cause first, nothing twice.
+
+use gpuwhy_model::{Cause, Evidence, Finding, RuledOut, Severity};
+
+use crate::case::Verdict;
+
+/// A cause that another one of the same thread explains: the first makes the second superfluous.
+const EXPLAINED_BY: &[(Cause, Cause)] = &[
+    (Cause::SyncStorm, Cause::GpuBusy),
+    (Cause::AllocChurn, Cause::DriverCall),
+    (Cause::LazyLoad, Cause::DriverCall),
+    (Cause::GraphRecapture, Cause::LaunchBound),
+];
+
+pub(crate) fn rank(verdicts: Vec<Verdict>) -> (Vec<Finding>, Vec<RuledOut>) {
+    let mut findings = Vec::new();
+    let mut ruled_out: Vec<(Cause, String, f64)> = Vec::new();
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Found(finding) => merge(&mut findings, *finding),
+            Verdict::RuledOut { cause, why, share } => ruled_out.push((cause, why, share)),
+        }
+    }
+    drop_explained(&mut findings);
+    sort(&mut findings);
+    let most_telling = most_telling(ruled_out, &findings);
+    (findings, most_telling)
+}
+
+/// Threads of one process that suffer from the same culprit are one finding, told of the one that suffers most.
+fn merge(findings: &mut Vec<Finding>, next: Finding) {
+    let same = |one: &&mut Finding| {
+        one.cause == next.cause && one.victim.pid == next.victim.pid && is_same_culprit(one, &next)
+    };
+    let Some(known) = findings.iter_mut().find(same) else {
+        findings.push(next);
+        return;
+    };
+    let affected = known.impact.calls_affected.saturating_add(next.impact.calls_affected);
+    let total = known.impact.calls_total.saturating_add(next.impact.calls_total);
+    if weight(&next) > weight(known) {
+        *known = next;
+    }
+    (known.impact.calls_affected, known.impact.calls_total) = (affected, total);
+}
+
+/// The same process, or another one that runs the same program: one of many workers, one of many hogs.
+fn is_same_culprit(one: &Finding, other: &Finding) -> bool {
+    match (&one.culprit, &other.culprit) {
+        (Some(one), Some(other)) => one.pid == other.pid || (!one.comm.is_empty() && one.comm == other.comm),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+fn drop_explained(findings: &mut Vec<Finding>) {
+    let known: Vec<(Cause, u32, Severity)> =
+        findings.iter().map(|finding| (finding.cause, finding.victim.pid, finding.severity)).collect();
+    findings.retain(|finding| {
+        let is_explained = |&(cause, pid, severity): &(Cause, u32, Severity)| {
+            EXPLAINED_BY.contains(&(cause, finding.cause))
+                && pid == finding.victim.pid
+                && (severity >= finding.severity || finding.severity == Severity::Low)
+        };
+        !known.iter().any(is_explained)
+    });
+}
+
+/// What was lost, as far as it is sure; a cause that costs no time is weighed by its severity alone.
+fn weight(finding: &Finding) -> f64 {
+    finding.impact.lost_ns as f64 * finding.confidence
+}
+
+fn sort(findings: &mut [Finding]) {
+    let is_no_problem = |finding: &Finding| finding.cause == Cause::GpuBusy;
+    let is_said = |finding: &Finding| finding.chain.weakest() == Evidence::Explicit;
+    findings.sort_by(|one, other| {
+        (is_no_problem(one), std::cmp::Reverse(one.severity))
+            .cmp(&(is_no_problem(other), std::cmp::Reverse(other.severity)))
+            .then(is_said(other).cmp(&is_said(one)))
+            .then(weight(other).total_cmp(&weight(one)))
+            .then(one.cause.cmp(&other.cause))
+    });
+    for (at, finding) in findings.iter_mut().enumerate() {
+        finding.id = format!("f{}", at + 1);
+    }
+}
+
+/// One line for each cause that was not found: that of the thread that came closest.
+fn most_telling(mut ruled_out: Vec<(Cause, String, f64)>, findings: &[Finding]) -> Vec<RuledOut> {
+    ruled_out.retain(|(cause, _, _)| findings.iter().all(|finding| finding.cause != *cause));
+    ruled_out.sort_by(|one, other| one.0.cmp(&other.0).then(other.2.total_cmp(&one.2)));
+    ruled_out.dedup_by_key(|(cause, _, _)| *cause);
+    ruled_out.into_iter().map(|(cause, why, _)| RuledOut { cause, why }).collect()
+}

@@ -1,0 +1,140 @@
+//! The program allocates and frees GPU memory over and over, long after it has warmed up.
+//!
+//! # How it is detected
+//! In the later two thirds of the thread's time there is at least one allocation with its release a step, or one in 20
+//! launches, or some in most seconds; and these calls take at least one percent of the time. Releasing memory also
+//! waits for the GPU, which is counted.
+//!
+//! # When it is not reported
+//! Allocations while the program warms up. Allocations from a pool (`cudaMallocAsync`), which take next to no time. A
+//! few calls in which the driver itself takes milliseconds are `driver-call`; retries after a failure are
+//! `alloc-failed`.
+//!
+//! # How to fix it
+//! Allocate once and keep it: no `torch.cuda.empty_cache()` in the loop, a caching or pooled allocator, buffers of a
+//! fixed size. In PyTorch `expandable_segments:True` helps when sizes vary.
+
+use gpuwhy_model::{CallClass, Cause, Chain, Evidence};
+
+use super::driver_call::Ioctls;
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::dispatcher::{Steady, steady};
+use crate::words::{duration, part, percent};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::AllocChurn, page: include_str!("alloc_churn.rs"), check: Check::Thread(check) };
+
+const LAUNCHES_PER_PAIR: u64 = 20;
+const MOST_SECONDS: f64 = 0.8;
+const LEAST_PER_SECOND: u64 = 2;
+
+/// So few allocations a step, that take so long each, nearly all of it in the driver, are the driver's fault.
+const FEW_PER_STEP: f64 = 4.0;
+const SLOW_CALL_NS: u64 = 300_000;
+const MOSTLY_DRIVER: f64 = 0.7;
+
+const FIX: &[&str] = &[
+    "Allocate once and keep it: no empty_cache() in the loop, a caching or pooled allocator (cudaMallocAsync).",
+    "If sizes vary, allocate the largest, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+];
+
+/// Allocations and releases after the warm-up.
+struct Churn {
+    allocs: Steady,
+    frees: Steady,
+    pairs: u64,
+    busy_ns: u64,
+    lost_ns: u64,
+}
+
+impl Churn {
+    fn of(case: &ThreadCase<'_, '_>) -> Self {
+        let of_class = |wanted| steady(case.situation, case.thread, move |op| op.class == wanted);
+        let (allocs, frees) = (of_class(CallClass::Alloc), of_class(CallClass::Free));
+        Self {
+            pairs: allocs.calls.min(frees.calls),
+            busy_ns: allocs.ns.saturating_add(frees.ns),
+            lost_ns: part(case.thread.wall_ns(), allocs.share() + frees.share()),
+            allocs,
+            frees,
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.allocs.calls.saturating_add(self.frees.calls)
+    }
+}
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let churn = Churn::of(case);
+    if let Some(verdict) = case.too_little(RULE.cause, churn.lost_ns) {
+        return verdict;
+    }
+    if !is_churn(case, &churn) {
+        let why = format!("{} allocated and freed only {} times after it had warmed up", case.name(), churn.pairs);
+        return case.rule_out(RULE.cause, churn.lost_ns, why);
+    }
+    match other_cause(case, &churn) {
+        Some(why) => case.rule_out(RULE.cause, churn.lost_ns, why),
+        None => case.judge(tell(case, &churn)),
+    }
+}
+
+fn tell(case: &ThreadCase<'_, '_>, churn: &Churn) -> Draft {
+    let Churn { allocs, frees, pairs, busy_ns, lost_ns } = churn;
+    let (name, lost) = (case.name(), percent(case.share(*lost_ns)));
+    let is_memory = |op| matches!(case.situation.class_of(op), Some(CallClass::Alloc | CallClass::Free));
+    let each = duration(busy_ns / churn.calls().max(1));
+    let spent =
+        format!("{name} spent {} on allocating and freeing GPU memory ({lost} of its time)", duration(*lost_ns));
+    let often =
+        format!("after warming up it made {} allocations and {} releases, {each} each", allocs.calls, frees.calls);
+    let cited = case.longest_calls(|call| is_memory(call.op));
+    let chain = Chain::starting(edge(spent, Evidence::Observed, *lost_ns, cited)).then(edge(
+        often,
+        Evidence::Observed,
+        *busy_ns,
+        Vec::new(),
+    ));
+    let summary = format!("{name} spends {lost} of its time on allocating and freeing GPU memory, {pairs} times.");
+    Draft {
+        culprit: Some(case.own_process(format!("{pairs} allocations that are freed again, {each} a call"))),
+        fix: advice(FIX),
+        places: case.places(|call| is_memory(call.op)),
+        calls_affected: churn.calls(),
+        symptom: case.heaviest(|sum| is_memory(sum.op)).and_then(|sum| case.symptom(sum)),
+        ..Draft::new(RULE.cause, *lost_ns, summary, chain)
+    }
+}
+
+fn is_churn(case: &ThreadCase<'_, '_>, churn: &Churn) -> bool {
+    let Churn { allocs, pairs, .. } = churn;
+    let steady_launches = case.thread.launches / 3 * 2;
+    let seconds = allocs.of_ns / 1_000_000_000;
+    let is_often = allocs.seconds as f64 >= MOST_SECONDS * seconds as f64;
+    let is_lasting = is_often && *pairs >= LEAST_PER_SECOND * seconds.max(1);
+    let is_each_step = steady_steps(case).is_some_and(|steps| *pairs as f64 >= 0.9 * steps);
+    *pairs > 0 && (*pairs >= steady_launches / LAUNCHES_PER_PAIR || is_each_step || is_lasting)
+}
+
+fn steady_steps(case: &ThreadCase<'_, '_>) -> Option<f64> {
+    case.thread.steps.as_ref().map(|steps| steps.count as f64 * 2.0 / 3.0)
+}
+
+/// Why calls that look like churn are something else.
+fn other_cause(case: &ThreadCase<'_, '_>, churn: &Churn) -> Option<String> {
+    let (name, pairs) = (case.name(), churn.pairs);
+    let allocs = case.thread.calls.iter().filter(|sum| case.situation.class_of(sum.op) == Some(CallClass::Alloc));
+    let failed = allocs.fold(0u64, |all, sum| all.saturating_add(sum.errors));
+    if failed.saturating_mul(10) >= pairs {
+        return Some(format!("{failed} allocations of {name} failed, and the others follow from that"));
+    }
+    let ioctls = Ioctls::of(case);
+    let in_memory = ioctls.share_in(case, |class| matches!(class, CallClass::Alloc | CallClass::Free));
+    let is_driver = case.share(part(ioctls.all_ns, in_memory)) >= MOSTLY_DRIVER * case.share(churn.lost_ns);
+    let is_few = steady_steps(case).is_some_and(|steps| pairs as f64 <= FEW_PER_STEP * steps);
+    let is_slow = churn.busy_ns / pairs.max(1) >= SLOW_CALL_NS;
+    (is_driver && is_few && is_slow)
+        .then(|| format!("{name} allocates {pairs} times, but it is the driver that takes long for each"))
+}

@@ -1,0 +1,121 @@
+//! The thread was ready to run and waited for a CPU that others used.
+//!
+//! # How it is detected
+//! The scheduler's own clock says how long the thread was runnable without running. For each such stretch the kernel
+//! side notes who ran on that CPU meanwhile and for how long. The culprit is the process that ran most there, and of
+//! its threads the one that ran most; not whoever happened to run just before.
+//!
+//! # When it is not reported
+//! Time in which the cgroup's CPU quota was used up is `cpu-throttled`. Time that the tracer took is never a finding.
+//! A run queue without anybody on the CPU is the latency of a wake-up, not a preemption. Less than a tenth of the time
+//! is usual on a busy machine and is reported as low.
+//!
+//! # How to fix it
+//! Give the thread a CPU of its own: pin the job and the other load to different CPUs (`taskset`, cpusets, Kubernetes'
+//! static CPU manager), lower the other's priority (`nice`, `cpu.weight`), or start fewer workers than there are CPUs.
+
+use gpuwhy_model::{Cause, Chain, Edge, Evidence, Severity};
+
+use super::takers::{Most, Takers};
+use super::{Check, Rule};
+use crate::case::{Draft, ThreadCase, Verdict, edge, thread_culprit};
+use crate::confidence::Backing;
+use crate::words::{duration, part, percent, share};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::CpuPreempted, page: include_str!("cpu_preempted.rs"), check: Check::Thread(check) };
+
+/// A share that a busy machine takes anyway.
+const USUAL_SHARE: f64 = 0.1;
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let times = case.thread.times;
+    let runqueue_ns = times.runqueue_ns.saturating_sub(times.throttled_ns).min(times.wall_ns);
+    if let Some(verdict) = case.too_little(RULE.cause, runqueue_ns) {
+        return verdict;
+    }
+    let takers = Takers::of(case.situation, case.thread.id);
+    if takers.records == 0 {
+        return case.judge(unrecorded(case, runqueue_ns));
+    }
+    let without_tracer_ns = part(runqueue_ns, 1.0 - share(takers.tracer_ns, takers.all_ns));
+    let known_ns = part(runqueue_ns, share(takers.known_ns(), takers.all_ns));
+    // Mostly nobody was there: then only what somebody took was taken.
+    let lost_ns = if known_ns >= without_tracer_ns / 2 { without_tracer_ns } else { known_ns };
+    match takers.most(case.situation) {
+        Some(most) if case.too_little(RULE.cause, lost_ns).is_none() => {
+            case.judge(taken(case, &takers, &most, lost_ns, known_ns))
+        }
+        _ => {
+            let (all, known) = (percent(case.share(runqueue_ns)), percent(case.share(known_ns)));
+            let why = format!("{} waited {all} of its time for a CPU, but others used it only {known}", case.name());
+            case.rule_out(RULE.cause, lost_ns, why)
+        }
+    }
+}
+
+fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, known_ns: u64) -> Draft {
+    let (name, lost) = (case.name(), percent(case.share(lost_ns)));
+    let culprit = case.situation.name(most.thread);
+    let taken_ns = part(known_ns, share(most.process_ns, takers.known_ns()));
+    let others = match most.processes {
+        1 => String::new(),
+        processes => format!(", {} other processes the rest", processes - 1),
+    };
+    let had = format!("{culprit} and its process had that CPU for {} of it{others}", duration(taken_ns));
+    let chain = Chain::starting(waited(case, lost_ns, takers.cited.clone())).then(edge(
+        had,
+        Evidence::Observed,
+        taken_ns,
+        takers.cited.clone(),
+    ));
+    let detail = format!("ran on its CPU {} of that time", percent(share(taken_ns, lost_ns)));
+    let summary = format!("{name} waited {lost} of its time for a CPU that {culprit} used.");
+    Draft {
+        culprit: Some(thread_culprit(case.situation, most.thread, detail)),
+        fix: vec![
+            format!("Keep {culprit} off the CPUs of {name}: pin them apart (taskset, cpusets)."),
+            "Lower the other's priority (nice, cpu.weight), or run fewer threads than there are CPUs.".to_owned(),
+        ],
+        calls_affected: takers.records,
+        backing: Backing { share: backed(case, takers) * coherent(known_ns, lost_ns), records: takers.records },
+        most_severe: if case.share(lost_ns) < USUAL_SHARE { Severity::Low } else { Severity::High },
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}
+
+fn waited(case: &ThreadCase<'_, '_>, lost_ns: u64, cited: Vec<String>) -> Edge {
+    let (name, lost) = (case.name(), percent(case.share(lost_ns)));
+    let what = format!("{name} was ready to run, and waited {} for a CPU ({lost} of its time)", duration(lost_ns));
+    edge(what, Evidence::Observed, lost_ns, cited)
+}
+
+/// Share of the run-queue time that records stand for.
+fn backed(case: &ThreadCase<'_, '_>, takers: &Takers) -> f64 {
+    let times = case.thread.times;
+    let clock_ns = times.runqueue_ns.saturating_sub(times.throttled_ns) as f64 * case.situation.stretch_share();
+    (takers.all_ns as f64 / clock_ns.max(1.0)).min(1.0)
+}
+
+/// Share of the loss that somebody is known to have caused.
+fn coherent(known_ns: u64, lost_ns: u64) -> f64 {
+    share(known_ns, lost_ns).min(1.0)
+}
+
+/// The clock tells of the wait, and nothing of who had the CPU.
+fn unrecorded(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
+    let (name, lost) = (case.name(), percent(case.share(lost_ns)));
+    let chain = Chain::starting(waited(case, lost_ns, Vec::new())).then(edge(
+        "who had that CPU meanwhile was not recorded".to_owned(),
+        Evidence::Missing,
+        lost_ns,
+        Vec::new(),
+    ));
+    let summary = format!("{name} waited {lost} of its time for a CPU; who used it is not known.");
+    Draft {
+        fix: super::advice(&["Trace again to see who runs on those CPUs."]),
+        backing: Backing { share: 1.0, records: 0 },
+        most_severe: if case.share(lost_ns) < USUAL_SHARE { Severity::Low } else { Severity::Medium },
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}

@@ -1,0 +1,115 @@
+//! CUDA graphs are captured again and again, or captured and never launched.
+//!
+//! # How it is detected
+//! In the later two thirds of the thread's time there are at least three captures, and at least half as many as graph
+//! launches. What is lost is the time from the beginning of a capture to the end of its instantiation.
+//!
+//! # When it is not reported
+//! Captures while the program warms up, as many as it has shapes. A capture now and then for a new shape.
+//!
+//! # How to fix it
+//! Capture once for each shape and launch it many times: pad inputs to a few sizes, keep the instantiated graphs,
+//! update parameters in place (`cudaGraphExecUpdate`, static input tensors) instead of capturing anew.
+
+use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence};
+use gpuwhy_store::Op;
+
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::dispatcher::{is_launch, steady};
+use crate::words::{duration, part, percent, share};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::GraphRecapture, page: include_str!("graph_recapture.rs"), check: Check::Thread(check) };
+
+const LEAST_CAPTURES: u64 = 3;
+
+const FIX: &[&str] = &[
+    "Capture once for each shape and launch it many times: pad inputs to a few sizes, keep the graphs.",
+    "Change inputs in place (static tensors, cudaGraphExecUpdate) instead of capturing again.",
+];
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let of_name = |word: &'static str| steady(case.situation, case.thread, move |op| op.name.contains(word));
+    let (begins, instantiations) = (of_name("BeginCapture"), of_name("GraphInstantiate"));
+    let launches = of_name("GraphLaunch").calls;
+    let captures = begins.calls.max(instantiations.calls);
+    if captures < LEAST_CAPTURES || captures.saturating_mul(2) < launches {
+        let name = case.name();
+        let why = format!("{name} captured {captures} graphs and launched graphs {launches} times after warming up");
+        return case.rule_out(RULE.cause, 0, why);
+    }
+    let graph_calls = steady(case.situation, case.thread, is_capture);
+    let found = Captures::find(case);
+    let busy_ns = match found.count {
+        0 => graph_calls.ns,
+        count => (found.ns / count).saturating_mul(captures).max(graph_calls.ns),
+    };
+    let lost_ns = part(case.thread.wall_ns(), share(busy_ns, begins.of_ns));
+    case.judge(tell(case, lost_ns, captures, launches, busy_ns / captures.max(1), found.cited))
+}
+
+fn is_capture(op: &Op) -> bool {
+    op.class == CallClass::Graph && !is_launch(Some(op))
+}
+
+fn tell(
+    case: &ThreadCase<'_, '_>,
+    lost_ns: u64,
+    captures: u64,
+    launches: u64,
+    mean_ns: u64,
+    cited: Vec<String>,
+) -> Draft {
+    let (name, lost, each) = (case.name(), percent(case.share(lost_ns)), duration(mean_ns));
+    let is_capture = |op| case.situation.op(op).is_some_and(is_capture);
+    let spent = format!("{name} spent {} on capturing graphs ({lost} of its time)", duration(lost_ns));
+    let often = format!("after warming up it captured {captures} graphs, {each} each, for {launches} graph launches");
+    let longest = case.longest_calls(|call| is_capture(call.op));
+    let chain = Chain::starting(edge(spent, Evidence::Observed, lost_ns, longest)).then(edge(
+        often,
+        Evidence::Observed,
+        lost_ns,
+        cited,
+    ));
+    let summary =
+        format!("{name} spends {lost} of its time on capturing graphs: {captures} captures for {launches} launches.");
+    Draft {
+        culprit: Some(case.own_process(format!("{captures} captures of {each} each"))),
+        fix: advice(FIX),
+        places: case.places(|call| is_capture(call.op)),
+        calls_affected: captures,
+        symptom: case.heaviest(|sum| is_capture(sum.op)).and_then(|sum| case.symptom(sum)),
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}
+
+/// Captures among the calls that were read, from begin to instantiation.
+#[derive(Default)]
+struct Captures {
+    count: u64,
+    ns: u64,
+    cited: Vec<String>,
+}
+
+impl Captures {
+    fn find(case: &ThreadCase<'_, '_>) -> Self {
+        let mut captures = Self::default();
+        let mut begin: Option<&Call> = None;
+        for call in case.situation.window.calls.rows.iter().filter(|call| call.thread == case.thread.id) {
+            let name = case.situation.op(call.op).map_or("", |op| op.name.as_str());
+            if name.contains("BeginCapture") {
+                begin = Some(call);
+            } else if name.contains("GraphInstantiate")
+                && let Some(begin) = begin.take()
+            {
+                let end_ns = call.start_ns.saturating_add(call.duration_ns);
+                captures.count += 1;
+                captures.ns = captures.ns.saturating_add(end_ns.saturating_sub(begin.start_ns));
+                captures.cited.push(format!("cuda:{}", begin.start_ns));
+                captures.cited.truncate(3);
+            }
+        }
+        captures
+    }
+}

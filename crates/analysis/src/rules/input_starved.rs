@@ -1,0 +1,90 @@
+//! The thread waited for what another thread or process had to hand over: a DataLoader worker, a tokenizer, a queue.
+//!
+//! # How it is detected
+//! A thread that blocks on a pipe, a Unix socket, an eventfd, or a futex of the kind that condition variables and
+//! semaphores use, waits for a producer: the one that woke it. What the producer did meanwhile is its own cause. Where
+//! the producer itself waited for another thread the search goes on, over several hops: the culprit is the last one,
+//! that computed, or waited for something that is no thread.
+//!
+//! # When it is not reported
+//! Threads of one process that feed the GPU in turns, as PyTorch's main and autograd threads do, hand over and starve
+//! nobody. A producer that sleeps on purpose, or that itself waits for something outside without having been asked for
+//! anything, has nothing to deliver: that is reported as low. Waits on TCP are `net-wait`, on locks `lock-wait`.
+//!
+//! # How to fix it
+//! Make the producer faster, or start more of them (`num_workers`), or let them work ahead (`prefetch_factor`, deeper
+//! queues). If it waits for a disk or a CPU, that is what to fix.
+
+use gpuwhy_model::{Cause, Severity};
+
+use super::blamed::{Answer, Question, ask, draft};
+use super::{Check, Rule};
+use crate::case::{Draft, ThreadCase, Verdict};
+use crate::class::WaitClass;
+use crate::graph::{Activity, Culprit};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::InputStarved, page: include_str!("input_starved.rs"), check: Check::Thread(check) };
+
+const QUESTION: Question = Question {
+    cause: RULE.cause,
+    class: WaitClass::Input,
+    what: "input",
+    verb: "delivers",
+    follows: WaitClass::is_for_a_thread,
+};
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Input)) {
+        return verdict;
+    }
+    let answer = ask(case, &QUESTION);
+    let mut draft = Draft { fix: fix(case, &answer), ..draft(case, &QUESTION, &answer) };
+    match &answer.culprit {
+        // Timers ended the waits, as they do for somebody who looks now and then whether there is something to do.
+        None => draft.most_severe = Severity::Low,
+        Some(culprit) if has_nothing_to_deliver(case, culprit) => {
+            draft.most_severe = Severity::Low;
+            draft.summary.push_str(" Nothing was there to deliver, so this may be as it should be.");
+        }
+        Some(_) => {}
+    }
+    case.judge(draft)
+}
+
+/// Whether the culprit mostly slept, or waited for something outside, without having been asked for anything.
+fn has_nothing_to_deliver(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
+    const IDLE: &[WaitClass] = &[WaitClass::Sleep, WaitClass::Network, WaitClass::Input, WaitClass::Other];
+    let is_idle = matches!(culprit.main_activity(), Activity::Waiting(class) if IDLE.contains(&class));
+    is_idle && !was_asked(case, culprit)
+}
+
+/// Whether the victim's process, or one on the way to the culprit, woke the culprit about as often as it waited.
+fn was_asked(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
+    let situation = case.situation;
+    let waits = situation.waits(case.thread.id).iter();
+    let waits = waits.filter(|waiting| matches!(waiting.class, Some(WaitClass::Input | WaitClass::Network))).count();
+    let asks = |thread| {
+        situation.process_id(thread) == case.thread.process_id && thread != culprit.thread
+            || culprit.path.iter().any(|&one| one == thread && one != culprit.thread)
+    };
+    let asked = situation.waits(culprit.thread).iter();
+    let asked = asked.filter(|waiting| {
+        waiting.class.is_some_and(WaitClass::is_for_a_thread) && waiting.ended_by.is_some_and(|by| asks(by.thread))
+    });
+    asked.count() * 2 >= waits.max(1)
+}
+
+fn fix(case: &ThreadCase<'_, '_>, answer: &Answer) -> Vec<String> {
+    let Some(culprit) = &answer.culprit else {
+        return vec!["Find out who fills this queue, and let it work ahead.".to_owned()];
+    };
+    let name = case.situation.name(culprit.thread);
+    let first = match culprit.main_activity() {
+        Activity::Waiting(WaitClass::Io) => format!("{name} waits for a disk: read ahead, cache, or use a faster one."),
+        Activity::Runqueue => format!("{name} has no CPU: give it one, or start fewer workers."),
+        Activity::Waiting(class) => format!("{name} is itself {}: fix that first.", class.doing()),
+        _ => format!("{name} computes: make that cheaper, or spread it over more workers (num_workers)."),
+    };
+    vec![first, "Let producers work ahead (prefetch_factor, a deeper queue).".to_owned()]
+}

@@ -1,0 +1,94 @@
+//! The host cannot launch fast enough: the GPU is done with a kernel before the next one comes.
+//!
+//! # How it is detected
+//! The thread hardly ever waits for the GPU (at most a tenth of its time), and spends at least four fifths on launching
+//! and on its own code between launches, of which launch calls alone are more than a third.
+//!
+//! # When it is not reported
+//! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU
+//! between few launches is not bound by them.
+//!
+//! # How to fix it
+//! Launch less: CUDA graphs, `torch.compile`, fused kernels and optimizers, larger batches.
+
+use gpuwhy_model::{Cause, Chain, Evidence, Histogram, TimePart};
+use gpuwhy_store::CallSum;
+
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::dispatcher::is_launch;
+use crate::words::{duration, percent};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::LaunchBound, page: include_str!("launch_bound.rs"), check: Check::Thread(check) };
+
+const LEAST_LAUNCHING: f64 = 0.35;
+const LEAST_ON_ITS_OWN: f64 = 0.8;
+const MOST_WAITING: f64 = 0.1;
+
+/// A launch that takes longer than this waits for a place in the queue.
+const LONGEST_LAUNCH_NS: u64 = 50_000;
+
+const FIX: &[&str] = &[
+    "Launch less often: CUDA graphs (torch.cuda.graphs, torch.compile mode=\"reduce-overhead\"), fused kernels.",
+    "Give each launch more to do: larger batches.",
+];
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let thread = case.thread;
+    let blocked_ns = blocked_launches_ns(case);
+    let launching_ns = thread.part_ns(TimePart::Launching).saturating_sub(blocked_ns);
+    let own_ns = launching_ns.saturating_add(thread.part_ns(TimePart::Application));
+    let waiting = case.share(thread.part_ns(TimePart::WaitingForGpu).saturating_add(blocked_ns));
+    let is_bound = case.share(launching_ns) >= LEAST_LAUNCHING
+        && case.share(own_ns) >= LEAST_ON_ITS_OWN
+        && waiting <= MOST_WAITING;
+    if is_bound {
+        return case.judge(tell(case, launching_ns, waiting));
+    }
+    let (launching, waiting) = (percent(case.share(launching_ns)), percent(waiting));
+    let why = format!("{} launched {launching} of its time and waited {waiting} for the GPU", case.name());
+    case.rule_out(RULE.cause, launching_ns, why)
+}
+
+fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, waiting: f64) -> Draft {
+    let (name, count, launching) = (case.name(), case.thread.launches, percent(case.share(launching_ns)));
+    let launches = case.heaviest(|sum| is_launch(case.situation.op(sum.op)));
+    let op = launches.map(|sum| sum.op);
+    let each = duration(launches.map_or(0, |sum| sum.sum_ns / sum.calls.max(1)));
+    let spent = format!("{name} made {count} launches of {each} each, {launching} of its time");
+    let idle = format!("it hardly waited for the GPU ({}): that one had nothing left to do", percent(waiting));
+    let cited = case.longest_calls(|call| Some(call.op) == op);
+    let chain = Chain::starting(edge(spent, Evidence::Observed, launching_ns, cited)).then(edge(
+        idle,
+        Evidence::Inferred,
+        launching_ns,
+        Vec::new(),
+    ));
+    let summary = format!("{name} spends {launching} of its time in {count} launches, and the GPU waits for them.");
+    Draft {
+        culprit: Some(case.own_process(format!("{count} launches of {each} each"))),
+        fix: advice(FIX),
+        places: case.places(|call| Some(call.op) == op),
+        calls_affected: count,
+        symptom: launches.and_then(|sum| case.symptom(sum)),
+        ..Draft::new(RULE.cause, launching_ns, summary, chain)
+    }
+}
+
+/// Time on the CPU in launches beyond what a launch takes: they spin until the queue has a place.
+pub(super) fn blocked_launches_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let launches = case.thread.calls.iter().filter(|sum| is_launch(case.situation.op(sum.op)));
+    let excess = launches.fold(0u64, |all, sum| all.saturating_add(excess_ns(sum)));
+    excess.min(case.thread.part_ns(TimePart::Launching))
+}
+
+/// What the histogram says of calls above the limit, without what they were off the CPU for.
+fn excess_ns(sum: &CallSum) -> u64 {
+    let mut excess = 0u64;
+    for &(index, count) in sum.histogram.buckets() {
+        let over_ns = Histogram::lower_bound_ns(index).saturating_sub(LONGEST_LAUNCH_NS);
+        excess = excess.saturating_add(over_ns.saturating_mul(count));
+    }
+    excess.saturating_sub(sum.runqueue_ns).saturating_sub(sum.blocked_ns).min(sum.running_ns())
+}

@@ -1,0 +1,64 @@
+//! Code is loaded onto the GPU, or compiled for it, while the program is at work.
+//!
+//! # How it is detected
+//! Calls that load, link or unload modules and libraries in the later two thirds of the thread's time take at least one
+//! percent of it.
+//!
+//! # When it is not reported
+//! Loading while the program warms up, which every program does.
+//!
+//! # How to fix it
+//! Load everything before the loop: run each shape once, set `CUDA_MODULE_LOADING=EAGER`, keep modules instead of
+//! loading them anew. For Triton and `torch.compile`, keep shapes fixed (`dynamic=True`, padding) so that nothing is
+//! compiled again, and keep the cache directory.
+
+use gpuwhy_model::{CallClass, Cause, Chain, Evidence, Severity};
+
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::dispatcher::{Steady, steady};
+use crate::words::{duration, part, percent};
+
+pub const RULE: Rule = Rule { cause: Cause::LazyLoad, page: include_str!("lazy_load.rs"), check: Check::Thread(check) };
+
+/// Fewer loads are late, but no habit.
+const HABIT: u64 = 3;
+
+const FIX: &[&str] = &[
+    "Load code before the loop: warm up every shape, set CUDA_MODULE_LOADING=EAGER, keep modules.",
+    "Keep shapes fixed, so that torch.compile and Triton do not compile again.",
+];
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let loads = steady(case.situation, case.thread, |op| op.class == CallClass::Module);
+    let lost_ns = part(case.thread.wall_ns(), loads.share());
+    match case.too_little(RULE.cause, lost_ns) {
+        Some(verdict) => verdict,
+        None => case.judge(tell(case, &loads, lost_ns)),
+    }
+}
+
+fn tell(case: &ThreadCase<'_, '_>, loads: &Steady, lost_ns: u64) -> Draft {
+    let (name, count, lost) = (case.name(), loads.calls, percent(case.share(lost_ns)));
+    let is_load = |op| case.situation.class_of(op) == Some(CallClass::Module);
+    let each = duration(loads.ns / count.max(1));
+    let spent = format!("{name} spent {} on loading code ({lost} of its time)", duration(lost_ns));
+    let often = format!("{count} such calls of {each} each came after it had warmed up");
+    let cited = case.longest_calls(|call| is_load(call.op));
+    let chain = Chain::starting(edge(spent, Evidence::Observed, lost_ns, cited)).then(edge(
+        often,
+        Evidence::Observed,
+        loads.ns,
+        Vec::new(),
+    ));
+    let summary = format!("{name} spends {lost} of its time on loading GPU code, {count} times after warming up.");
+    Draft {
+        culprit: Some(case.own_process(format!("{count} loads of {each} each"))),
+        fix: advice(FIX),
+        places: case.places(|call| is_load(call.op)),
+        calls_affected: count,
+        symptom: case.heaviest(|sum| is_load(sum.op)).and_then(|sum| case.symptom(sum)),
+        most_severe: if count < HABIT { Severity::Low } else { Severity::High },
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}

@@ -1,0 +1,50 @@
+//! The thread was blocked on a lock that another thread held.
+//!
+//! # How it is detected
+//! A thread that blocks in a futex wait of the kind mutexes use, or in any futex inside a call of the GPU's libraries,
+//! waits for a lock. Who woke it released the lock. What that thread did from the beginning of the wait to its end says
+//! why it took so long; if it waited for the same lock itself, as in a convoy, the search goes on to the one that it
+//! waited for. All waits count, by their time.
+//!
+//! # When it is not reported
+//! Waits on condition variables, semaphores and queues are `input-starved`, Python's interpreter lock is `gil-wait`.
+//! A lock that is contended but released within moments stays below one percent.
+//!
+//! # How to fix it
+//! Hold the lock for shorter: move computing, sleeping and I/O out of it. Or give each thread its own: its own stream,
+//! queue, or copy of the data.
+
+use gpuwhy_model::Cause;
+
+use super::blamed::{Question, ask, draft};
+use super::{Check, Rule};
+use crate::case::{Draft, ThreadCase, Verdict};
+use crate::class::WaitClass;
+use crate::graph::Activity;
+
+pub const RULE: Rule = Rule { cause: Cause::LockWait, page: include_str!("lock_wait.rs"), check: Check::Thread(check) };
+
+const QUESTION: Question = Question {
+    cause: RULE.cause,
+    class: WaitClass::Lock,
+    what: "a lock",
+    verb: "held",
+    follows: |class| matches!(class, WaitClass::Lock | WaitClass::Gil),
+};
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Lock)) {
+        return verdict;
+    }
+    let answer = ask(case, &QUESTION);
+    let holder = answer.culprit.as_ref().map(|culprit| (case.situation.name(culprit.thread), culprit.main_activity()));
+    let fix = match holder {
+        Some((name, Activity::Waiting(class))) => {
+            vec![format!("{name} should not hold the lock while it is {}.", class.doing())]
+        }
+        Some((name, Activity::Running)) => vec![format!("Let {name} compute before it takes the lock, or in pieces.")],
+        Some((name, Activity::Runqueue)) => vec![format!("Give {name} a CPU: it holds the lock and cannot run.")],
+        _ => vec!["Find out who holds the lock, and hold it for shorter.".to_owned()],
+    };
+    case.judge(Draft { fix, ..draft(case, &QUESTION, &answer) })
+}

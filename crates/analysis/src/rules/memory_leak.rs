@@ -1,0 +1,235 @@
+//! GPU memory that is allocated and not freed only grows.
+//!
+//! # How it is detected
+//! Allocations and frees are matched by address, which gives the bytes that are live at any time. The time is divided
+//! into equal parts: in each, the least that was live must be more than in the part before, by a tenth in all, and
+//! the growth must not flatten. What grows is told by where it was allocated from and in which sizes.
+//!
+//! # When it is not reported
+//! Memory that grows while the program warms up and then stays. A framework's cache that fills. Growth that could be
+//! frees whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen.
+//!
+//! # How to fix it
+//! Look at what keeps references at the place that is named: lists of losses with their graphs (`loss.item()` or
+//! `.detach()` before appending), growing caches, buffers that are allocated in every step.
+
+use std::collections::BTreeMap;
+
+use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, ModuleId, ProcessId, Severity, ThreadId};
+
+use super::{Check, Rule, advice};
+use crate::case::{Verdict, edge, module_place, own_process, victim};
+use crate::confidence::{self, Backing};
+use crate::situation::Situation;
+use crate::words::{bytes, percent};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::MemoryLeak, page: include_str!("memory_leak.rs"), check: Check::Job(check) };
+
+/// Equal parts of the time; the first one is for warming up.
+const PARTS: usize = 6;
+const LEAST_GROWTH: f64 = 0.1;
+/// Growth of so much is grave.
+const GRAVE_GROWTH: f64 = 1.0;
+/// The later half must grow by this share of what the earlier one did.
+const NOT_FLATTENING: f64 = 0.5;
+/// Against so little live memory everything would be growth.
+const LEAST_LIVE: u64 = 1 << 20;
+/// Allocations that stay, fewer of which are no pattern.
+const LEAST_LEAKED: u64 = 8;
+
+/// Functions that free by address, by how their names begin.
+const FREES: &[&str] = &["cuMemFree", "cudaFree"];
+
+const FIX: &[&str] = &[
+    "Look at what keeps GPU memory at that place: lists of tensors with their graphs, growing caches.",
+    "Free it, or allocate once and reuse it.",
+];
+
+fn check(situation: &Situation<'_>) -> Vec<Verdict> {
+    situation.job().into_iter().map(|process| of_process(situation, process)).collect()
+}
+
+fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
+    let rule_out = |why: String| Verdict::RuledOut { cause: RULE.cause, why, share: 0.0 };
+    if situation.window.memory_calls.spans.len() != 1 {
+        return rule_out("not known: single allocations were not kept, or are too many to follow".to_owned());
+    }
+    let memory = Memory::follow(situation, process);
+    let Some(growth) = memory.growth() else {
+        return rule_out(format!("{} are live at the end, and that did not grow steadily", bytes(memory.live)));
+    };
+    let leaked = memory.leaked();
+    let missing = missing_frees(situation, process, memory.frees);
+    if leaked.count < LEAST_LEAKED || leaked.count <= missing.saturating_mul(2) {
+        return rule_out(format!("{missing} frees have no record, which explains what seems to stay"));
+    }
+    match memory.last_thread {
+        Some(thread) => Verdict::Found(Box::new(finding(situation, thread, &growth, &leaked))),
+        None => rule_out("nothing was allocated".to_owned()),
+    }
+}
+
+/// Frees that were counted and have no row: memory that seems to stay may be theirs.
+fn missing_frees(situation: &Situation<'_>, process: ProcessId, rows: u64) -> u64 {
+    let is_free = |name: &str| FREES.iter().any(|start| name.starts_with(start));
+    let own = situation.window.call_sums.iter().filter(|sum| {
+        situation.process_id(sum.thread) == Some(process) && situation.op(sum.op).is_some_and(|op| is_free(&op.name))
+    });
+    own.fold(0u64, |all, sum| all.saturating_add(sum.calls)).saturating_sub(rows)
+}
+
+/// Where an allocation was made, and its size.
+type Site = (Option<ModuleId>, u64);
+
+struct Live {
+    site: Site,
+    at_ns: u64,
+}
+
+/// Live memory of a process over time.
+struct Memory {
+    from_ns: u64,
+    part_ns: u64,
+    addresses: BTreeMap<u64, Live>,
+    live: u64,
+    least: Vec<Option<u64>>,
+    frees: u64,
+    last_thread: Option<ThreadId>,
+}
+
+struct Growth {
+    /// Live after warming up, and at the end.
+    first: u64,
+    last: u64,
+}
+
+struct Leaked {
+    count: u64,
+    /// Where most of it was allocated.
+    site: Option<Site>,
+    site_count: u64,
+    site_bytes: u64,
+    cited: Vec<String>,
+}
+
+impl Memory {
+    fn follow(situation: &Situation<'_>, process: ProcessId) -> Self {
+        let window = situation.window;
+        let own: Vec<&Call> = window
+            .memory_calls
+            .rows
+            .iter()
+            .filter(|call| situation.process_id(call.thread) == Some(process) && call.ret_code == 0)
+            .collect();
+        let from_ns = own.first().map_or(window.from_ns, |call| call.start_ns);
+        let to_ns = own.last().map_or(from_ns, |call| call.start_ns);
+        let mut memory = Self {
+            from_ns,
+            part_ns: to_ns.saturating_sub(from_ns) / PARTS as u64 + 1,
+            addresses: BTreeMap::new(),
+            live: 0,
+            least: vec![None; PARTS],
+            frees: 0,
+            last_thread: None,
+        };
+        own.into_iter().for_each(|call| memory.take(situation, call));
+        memory
+    }
+
+    fn take(&mut self, situation: &Situation<'_>, call: &Call) {
+        let Some(address) = call.address else { return };
+        match (situation.class_of(call.op), call.bytes) {
+            (Some(CallClass::Alloc), Some(bytes)) => {
+                self.release(address);
+                self.live = self.live.saturating_add(bytes);
+                self.addresses.insert(address, Live { site: (call.caller, bytes), at_ns: call.start_ns });
+                self.last_thread = Some(call.thread);
+            }
+            (Some(CallClass::Free), _) => {
+                self.frees += 1;
+                self.release(address);
+            }
+            _ => {}
+        }
+        let part = (call.start_ns.saturating_sub(self.from_ns) / self.part_ns) as usize;
+        if let Some(least) = self.least.get_mut(part) {
+            *least = Some(least.map_or(self.live, |least| least.min(self.live)));
+        }
+    }
+
+    fn release(&mut self, address: u64) {
+        if let Some(gone) = self.addresses.remove(&address) {
+            self.live = self.live.saturating_sub(gone.site.1);
+        }
+    }
+
+    /// `None` unless each part has more than the one before, and it goes on.
+    fn growth(&self) -> Option<Growth> {
+        let least: Vec<u64> = self.least.iter().copied().collect::<Option<_>>()?;
+        let warm = least.get(1..)?;
+        let (&first, &middle, &last) = (warm.first()?, warm.get(warm.len() / 2)?, warm.last()?);
+        let grows = least.windows(2).all(|pair| pair[1] > pair[0]);
+        let goes_on = (last.saturating_sub(middle)) as f64 >= NOT_FLATTENING * middle.saturating_sub(first) as f64;
+        let is_enough = last.saturating_sub(first) as f64 >= LEAST_GROWTH * first.max(LEAST_LIVE) as f64;
+        (grows && goes_on && is_enough).then_some(Growth { first, last })
+    }
+
+    /// What was allocated after warming up and is still there.
+    fn leaked(&self) -> Leaked {
+        let warm_ns = self.from_ns.saturating_add(self.part_ns);
+        let mut sites: BTreeMap<Site, u64> = BTreeMap::new();
+        let mut count = 0;
+        for live in self.addresses.values().filter(|live| live.at_ns >= warm_ns) {
+            *sites.entry(live.site).or_default() += 1;
+            count += 1;
+        }
+        let total = |(site, count): (&Site, &u64)| site.1.saturating_mul(*count);
+        let top = sites.iter().max_by_key(|entry| total(*entry));
+        let site = top.map(|(site, _)| *site);
+        let of_site = self.addresses.values().filter(|live| Some(live.site) == site && live.at_ns >= warm_ns);
+        let mut cited: Vec<u64> = of_site.map(|live| live.at_ns).collect();
+        cited.sort_unstable();
+        Leaked {
+            count,
+            site,
+            site_count: top.map_or(0, |(_, count)| *count),
+            site_bytes: top.map_or(0, total),
+            cited: cited.iter().rev().take(3).map(|at_ns| format!("cuda:{at_ns}")).collect(),
+        }
+    }
+}
+
+fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked: &Leaked) -> Finding {
+    let grown = growth.last.saturating_sub(growth.first) as f64 / growth.first.max(LEAST_LIVE) as f64;
+    let module = leaked.site.and_then(|(caller, _)| caller).and_then(|caller| situation.window.modules.get(&caller));
+    let size = bytes(leaked.site.map_or(0, |(_, size)| size));
+    let from_to = format!("from {} to {}", bytes(growth.first), bytes(growth.last));
+    let (name, count) = (situation.name(thread), leaked.count);
+    let chain = chain(&name, &from_to, leaked, &size, module.map_or("an unknown place", String::as_str));
+    Finding {
+        id: String::new(),
+        cause: RULE.cause,
+        severity: if grown >= GRAVE_GROWTH { Severity::High } else { Severity::Medium },
+        confidence: confidence::of(&chain, Backing { share: 1.0, records: count }, situation.window),
+        summary: format!(
+            "GPU memory of {name} only grows: {from_to} (+{}), {count} allocations, mostly of {size}, stay.",
+            percent(grown)
+        ),
+        impact: Impact { lost_ns: 0, share: 0.0, calls_affected: count, calls_total: count },
+        victim: victim(situation, thread),
+        symptom: None,
+        culprit: Some(own_process(situation, thread, format!("{} allocations of {size}", leaked.site_count))),
+        r#where: module.map(|path| module_place(path)).into_iter().collect(),
+        chain,
+        fix: advice(FIX),
+    }
+}
+
+fn chain(name: &str, from_to: &str, leaked: &Leaked, size: &str, place: &str) -> Chain {
+    let all = bytes(leaked.site_bytes);
+    let stays = format!("{} allocations of {size} from {place} were not freed, {all} in all", leaked.site_count);
+    let grew = format!("live memory of {name} grew {from_to}");
+    let cited = || leaked.cited.clone();
+    Chain::starting(edge(grew, Evidence::Observed, 0, cited())).then(edge(stays, Evidence::Observed, 0, cited()))
+}

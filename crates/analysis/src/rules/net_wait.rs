@@ -1,0 +1,91 @@
+//! The thread waited for bytes from a peer: a storage server, a parameter server, another node.
+//!
+//! # How it is detected
+//! A thread that blocks in reading, writing or polling a TCP or other network socket waits for its peer. A peer on this
+//! host wakes it and is known by that; what it did meanwhile is told. A peer elsewhere is known by its address.
+//!
+//! # When it is not reported
+//! Unix sockets and pipes are `input-starved`. A server that waits for requests nobody sends has nothing to do: when
+//! the peer connected to the victim, or slept on purpose meanwhile, the finding is low.
+//!
+//! # How to fix it
+//! Ask earlier and for more at once: prefetch, batch requests, keep connections open. Look at the peer: it is the one
+//! that is late.
+
+use gpuwhy_model::{Cause, Chain, Culprit, Evidence, Severity};
+
+use super::blamed::{Answer, Question, ask, draft, main_target};
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::class::WaitClass;
+use crate::confidence::Backing;
+use crate::graph::Activity;
+use crate::words::{duration, percent};
+
+pub const RULE: Rule = Rule { cause: Cause::NetWait, page: include_str!("net_wait.rs"), check: Check::Thread(check) };
+
+const QUESTION: Question = Question {
+    cause: RULE.cause,
+    class: WaitClass::Network,
+    what: "the network",
+    verb: "answers on",
+    follows: WaitClass::is_for_a_thread,
+};
+
+/// How the name of a socket's peer begins where it is known who connected to whom.
+const CLIENT: &str = "client ";
+const SERVER: &str = "server ";
+
+const FIX: &[&str] = &["Look at the peer: it answers late.", "Ask earlier and for more at once: prefetch, batch."];
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Network)) {
+        return verdict;
+    }
+    let answer = ask(case, &QUESTION);
+    let mut draft = match &answer.culprit {
+        Some(_) => draft(case, &QUESTION, &answer),
+        None => remote(case, &answer),
+    };
+    draft.fix = advice(FIX);
+    if is_idle(case, &answer) {
+        draft.most_severe = Severity::Low;
+        draft.summary.push_str(" If it serves requests, there may have been none.");
+    }
+    case.judge(draft)
+}
+
+/// Who was asked and who asks cannot be seen from waits alone. A client is known by its socket; a peer that sleeps on
+/// purpose is taken for one, unless the socket says that it is the server.
+fn is_idle(case: &ThreadCase<'_, '_>, answer: &Answer) -> bool {
+    let target = main_target(case, WaitClass::Network).unwrap_or_default();
+    let sleeps =
+        answer.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Sleep));
+    target.starts_with(CLIENT) || (sleeps && !target.starts_with(SERVER))
+}
+
+/// Nobody on this host ended the waits.
+fn remote(case: &ThreadCase<'_, '_>, answer: &Answer) -> Draft {
+    let (name, lost_ns) = (case.name(), answer.sum.ns);
+    let lost = percent(case.share(lost_ns));
+    let peer = main_target(case, WaitClass::Network).unwrap_or("an unknown peer");
+    let chain = Chain::starting(edge(
+        format!("{name} waited {} for the network ({lost} of its time)", duration(lost_ns)),
+        Evidence::Observed,
+        lost_ns,
+        answer.sum.cited.clone(),
+    ))
+    .then(edge(
+        format!("nothing came from {peer} meanwhile"),
+        Evidence::Inferred,
+        lost_ns,
+        answer.sum.cited.clone(),
+    ));
+    let summary = format!("{name} waited {lost} of its time for bytes from {peer}.");
+    Draft {
+        culprit: Some(Culprit { pid: 0, tid: 0, comm: String::new(), detail: format!("a peer elsewhere: {peer}") }),
+        calls_affected: answer.sum.count,
+        backing: Backing { share: answer.sum.backed, records: answer.sum.records },
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}

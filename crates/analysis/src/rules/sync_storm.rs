@@ -1,0 +1,146 @@
+//! The program waits for the GPU so often that the GPU runs dry: each wait lets it finish all it has, and it idles until
+//! the next launch comes.
+//!
+//! # How it is detected
+//! At least half of the waits for the GPU follow the one before within 1.5 ms, with few launches in between.
+//! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor). What is
+//! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do.
+//!
+//! # When it is not reported
+//! One wait at the end of a step is usual, however long it is: then the GPU is busy. So is a wait after a graph launch
+//! that is the whole step. Computing between two waits that are far apart is the application's own choice.
+//!
+//! # How to fix it
+//! Wait once a step or less: keep losses and metrics on the GPU and read them every hundredth step, copy with
+//! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
+
+use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, TimePart};
+use gpuwhy_store::CallSum;
+
+use super::{Check, Rule, advice};
+use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::dispatcher::{is_launch, is_sync_point};
+use crate::words::{duration, part, percent, share};
+
+pub const RULE: Rule =
+    Rule { cause: Cause::SyncStorm, page: include_str!("sync_storm.rs"), check: Check::Thread(check) };
+
+/// So few launches between two waits, and waits so close to each other, are too many.
+const FEW_LAUNCHES: u64 = 16;
+const CLOSE_NS: u64 = 1_500_000;
+const LEAST_CLOSE: f64 = 0.5;
+
+/// What the end of a wait itself takes, with the copy that it is for, while the GPU has nothing to do any more.
+const WAKE_UP_NS: u64 = 30_000;
+
+const FIX: &[&str] = &[
+    "Wait once a step or less: read losses and metrics (.item(), .cpu(), print) every hundredth step.",
+    "Remove cudaStreamSynchronize, torch.cuda.synchronize() and CUDA_LAUNCH_BLOCKING=1 from the loop.",
+];
+
+fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let thread = case.thread;
+    let syncs: Vec<&CallSum> = thread.calls.iter().copied().filter(|sum| is_sync_point(case.situation, sum)).collect();
+    let gaps = Gaps::find(case, &syncs);
+    let count = syncs.iter().fold(0u64, |all, sum| all.saturating_add(sum.calls));
+    if gaps.count > 0 && share(gaps.count, gaps.syncs) >= LEAST_CLOSE {
+        return case.judge(tell(case, &syncs, count, &gaps));
+    }
+    let (name, launches) = (case.name(), thread.launches);
+    let why = format!("{name} waited for the GPU {count} times in {launches} launches, not in rapid succession");
+    case.rule_out(RULE.cause, 0, why)
+}
+
+fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64, gaps: &Gaps) -> Draft {
+    let lost_ns = lost_ns(case, count, gaps);
+    let (name, lost) = (case.name(), percent(case.share(lost_ns)));
+    let often = syncs.iter().max_by_key(|sum| sum.calls).copied();
+    let op = often.map(|sum| sum.op);
+    let call = op.and_then(|op| case.situation.op(op)).map_or("a synchronization", |op| op.name.as_str());
+    let times = match per_step(case, count) {
+        Some(per_step) => format!("{count} times, {per_step:.0} times a step"),
+        None => format!("{count} times"),
+    };
+    let waiting_ns = case.thread.part_ns(TimePart::WaitingForGpu);
+    let waited = format!("{name} waited for the GPU {times}, {} in all", duration(waiting_ns));
+    let idle = format!("after each wait the GPU had nothing to do until more was launched, {} in all", duration(lost_ns));
+    let cited = case.longest_calls(|call| Some(call.op) == op);
+    let chain = Chain::starting(edge(waited, Evidence::Observed, waiting_ns, cited)).then(edge(
+        idle,
+        Evidence::Observed,
+        lost_ns,
+        gaps.cited.clone(),
+    ));
+    let summary = format!("{name} waits for the GPU {times}; the GPU idles {lost} of the time because of it.");
+    Draft {
+        culprit: Some(case.own_process(format!("calls {call} {times}"))),
+        fix: advice(FIX),
+        places: case.places(|call| Some(call.op) == op),
+        calls_affected: count,
+        symptom: often.and_then(|sum| case.symptom(sum)),
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
+}
+
+/// Waits in a step, where there is more than one.
+fn per_step(case: &ThreadCase<'_, '_>, count: u64) -> Option<f64> {
+    let steps = case.thread.steps.as_ref()?.count;
+    Some(count as f64 / steps.max(1) as f64).filter(|per_step| *per_step >= 1.5)
+}
+
+/// The time the GPU had nothing to do: as measured between calls that were read, for all of them.
+fn lost_ns(case: &ThreadCase<'_, '_>, count: u64, gaps: &Gaps) -> u64 {
+    let mean_ns = gaps.ns / gaps.count.max(1);
+    let waits = part(count, share(gaps.count, gaps.syncs));
+    let thread = case.thread;
+    let host = [TimePart::Launching, TimePart::Application, TimePart::Copying, TimePart::Memory, TimePart::OtherCalls];
+    let host_ns = host.iter().fold(0u64, |all, &part| all.saturating_add(thread.part_ns(part)));
+    let waiting_ns = thread.part_ns(TimePart::WaitingForGpu);
+    let at_the_end_ns = waits.saturating_mul(WAKE_UP_NS).min(waiting_ns / 2);
+    waits.saturating_mul(mean_ns).min(host_ns).saturating_add(at_the_end_ns)
+}
+
+/// The host's time between waits that follow each other closely.
+#[derive(Default)]
+struct Gaps {
+    count: u64,
+    /// All waits among the calls that were read.
+    syncs: u64,
+    ns: u64,
+    cited: Vec<String>,
+}
+
+impl Gaps {
+    fn find(case: &ThreadCase<'_, '_>, syncs: &[&CallSum]) -> Self {
+        let is_sync = |op: OpId| syncs.iter().any(|sum| sum.op == op);
+        let mut gaps = Self::default();
+        let mut last_sync: Option<&Call> = None;
+        let mut launches = 0;
+        for call in case.situation.window.calls.rows.iter().filter(|call| call.thread == case.thread.id) {
+            if is_sync(call.op) {
+                gaps.syncs += 1;
+                if let Some(last) = last_sync.replace(call)
+                    && (1..=FEW_LAUNCHES).contains(&launches)
+                {
+                    gaps.add(last, call);
+                }
+                launches = 0;
+            } else if is_launch(case.situation.op(call.op)) {
+                launches += 1;
+            }
+        }
+        gaps
+    }
+
+    fn add(&mut self, sync: &Call, next: &Call) {
+        if next.start_ns.saturating_sub(sync.start_ns) > CLOSE_NS {
+            return;
+        }
+        let end_ns = sync.start_ns.saturating_add(sync.duration_ns);
+        self.count += 1;
+        self.ns = self.ns.saturating_add(next.start_ns.saturating_sub(end_ns));
+        if self.cited.len() < 3 {
+            self.cited.push(format!("cuda:{}", next.start_ns));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Rules about how a program uses the GPU: the truth is found, its healthy twin is silent.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use gpuwhy_model::{Cause, LifeKind, ProcessLife, Severity, WorkKind};
+use support::*;
+
+#[test]
+fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..500 {
+        let start_ns = step * 20 * MS;
+        for op in 0..40 {
+            let at_ns = start_ns + op * 480 * US;
+            scene.call(thread, "cuLaunchKernel", at_ns + 200 * US, 5 * US);
+            scene.sync(thread, at_ns + 206 * US, 270 * US);
+        }
+        scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 19_500 * US, 5 * US).bytes = Some(64);
+        scene.sync(thread, start_ns + 19_520 * US, 10 * US);
+    }
+    let explanation = scene.explained();
+    let finding = only(&explanation, Cause::SyncStorm);
+    assert!(finding.impact.share > 0.3, "{}", finding.impact.share);
+    innocent(&training(|_, _, _| {}).explained(), Cause::SyncStorm);
+}
+
+#[test]
+fn a_graph_launch_and_a_wait_a_step_is_healthy() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..1000 {
+        let start_ns = step * 10 * MS;
+        scene.call(thread, "cuGraphLaunch", start_ns + 900 * US, 10 * US);
+        scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 950 * US, 5 * US).bytes = Some(64);
+        scene.sync(thread, start_ns + MS, 9 * MS - 10 * US);
+    }
+    innocent(&scene.explained(), Cause::SyncStorm);
+}
+
+#[test]
+fn an_application_that_computes_before_its_launches_has_no_fault() {
+    // The loop computes 8 of its 20 ms; a wait for the GPU follows once a step.
+    innocent(&training(|_, _, _| {}).explained(), Cause::LaunchBound);
+}
+
+#[test]
+fn launches_that_fill_the_time_while_the_gpu_has_nothing_are_the_bound() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..200 {
+        let start_ns = step * 50 * MS;
+        for launch in 0..1600 {
+            scene.call(thread, "cuLaunchKernel", start_ns + launch * 30 * US, 22 * US);
+        }
+        scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 49 * MS, 5 * US).bytes = Some(64);
+        scene.sync(thread, start_ns + 49_100 * US, 20 * US);
+    }
+    let explanation = scene.explained();
+    assert_eq!(only(&explanation, Cause::LaunchBound).severity, Severity::High);
+}
+
+#[test]
+fn launches_that_block_because_the_queue_is_full_are_a_busy_gpu() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for launch in 0..9_000 {
+        scene.call(thread, "cuLaunchKernel", launch * 1_100 * US, 1_050 * US);
+    }
+    let explanation = scene.explained();
+    assert_eq!(grave(&explanation), []);
+    assert_eq!(explanation.findings[0].cause, Cause::GpuBusy);
+}
+
+#[test]
+fn allocating_in_every_step_is_churn_and_allocating_at_the_start_is_not() {
+    let churn = training(|scene, thread, at| {
+        for pair in 0..10 {
+            let at = at + pair * 500 * US;
+            scene.call(thread, "cuMemAlloc", at, 200 * US).address = Some(64);
+            scene.call(thread, "cuMemFree", at + 250 * US, 200 * US).address = Some(64);
+        }
+    });
+    let explanation = churn.explained();
+    assert_eq!(only(&explanation, Cause::AllocChurn).r#where[0].file, "/opt/train.so");
+    let warm_up = training(|scene, thread, at| {
+        if at < 2 * S {
+            scene.call(thread, "cuMemAlloc", at, 5 * MS).address = Some(at);
+            scene.call(thread, "cuMemFree", at + 6 * MS, MS).address = Some(at);
+        }
+    });
+    innocent(&warm_up.explained(), Cause::AllocChurn);
+}
+
+#[test]
+fn a_driver_that_takes_long_for_a_few_calls_is_to_blame_and_not_the_program() {
+    let slow = training(|scene, thread, at| {
+        scene.call(thread, "cuMemAlloc", at, 5 * MS).address = Some(64);
+        scene.work(thread, WorkKind::Ioctl, at + 10 * US, 4_900 * US, Some("cuMemAlloc"));
+        scene.call(thread, "cuMemFree", at + 6 * MS, 5 * US).address = Some(64);
+    });
+    let explanation = slow.explained();
+    let finding = only(&explanation, Cause::DriverCall);
+    assert!(finding.summary.contains("cuMemAlloc"), "{}", finding.summary);
+    let many = training(|scene, thread, at| {
+        for pair in 0..20 {
+            let at = at + pair * 300 * US;
+            scene.call(thread, "cuMemAlloc", at, 100 * US).address = Some(64);
+            scene.work(thread, WorkKind::Ioctl, at + US, 98 * US, Some("cuMemAlloc"));
+            scene.call(thread, "cuMemFree", at + 150 * US, 100 * US).address = Some(64);
+            scene.work(thread, WorkKind::Ioctl, at + 151 * US, 98 * US, Some("cuMemFree"));
+        }
+    });
+    only(&many.explained(), Cause::AllocChurn);
+}
+
+#[test]
+fn a_refused_allocation_is_explicit_and_grave_when_it_repeats_or_ends_the_process() {
+    let failing = |every: u64, ends: bool| {
+        let mut scene = training(|scene, thread, at| {
+            if at > 0 && (at / (20 * MS)).is_multiple_of(every) {
+                let call = scene.call(thread, "cuMemAlloc", at, 100 * US);
+                (call.ret_code, call.bytes) = (2, Some(2 << 30));
+            }
+        });
+        if ends {
+            scene.window.life.push(ProcessLife {
+                at_ns: START_NS + 9 * S + 500 * MS,
+                kind: LifeKind::Exit,
+                pid: 4711,
+                child_pid: None,
+                status: Some(256),
+                comm: "python".into(),
+            });
+        }
+        let explanation = scene.explained();
+        let finding = only(&explanation, Cause::AllocFailed);
+        assert_eq!(finding.confidence, 1.0);
+        assert!(finding.summary.contains("2.0 GiB"), "{}", finding.summary);
+        finding.severity
+    };
+    assert_eq!(
+        [failing(450, false), failing(450, true), failing(5, false)],
+        [Severity::Medium, Severity::High, Severity::High]
+    );
+}
+
+fn growing(frees: impl Fn(u64) -> bool) -> Scene {
+    training(move |scene, thread, at| {
+        let step = at / (20 * MS);
+        let call = scene.call(thread, "cuMemAlloc", at, 5 * US);
+        (call.address, call.bytes) = (Some(1000 + step), Some(4 << 20));
+        if frees(step) {
+            scene.call(thread, "cuMemFree", at + MS, 5 * US).address = Some(1000 + step);
+        }
+    })
+}
+
+#[test]
+fn memory_that_only_grows_leaks_and_memory_that_is_freed_does_not() {
+    let explanation = growing(|_| false).explained();
+    let finding = only(&explanation, Cause::MemoryLeak);
+    assert_eq!((finding.severity, finding.r#where[0].file.as_str()), (Severity::High, "/opt/train.so"));
+    innocent(&growing(|_| true).explained(), Cause::MemoryLeak);
+    innocent(&growing(|step| step > 100).explained(), Cause::MemoryLeak);
+}
+
+#[test]
+fn frees_whose_records_were_lost_are_no_leak() {
+    let mut window = growing(|_| true).finished();
+    let mut number = 0;
+    window.memory_calls.rows.retain(|_| {
+        number += 1;
+        number % 10 != 0
+    });
+    innocent(&gpuwhy_analysis::explain(&window), Cause::MemoryLeak);
+}
+
+#[test]
+fn asynchronous_copies_that_take_as_long_as_their_bytes_are_pageable() {
+    let copying = |duration_ns| {
+        training(move |scene, thread, at| {
+            scene.call(thread, "cuMemcpyHtoDAsync", at, duration_ns).bytes = Some(30_000_000);
+        })
+        .explained()
+    };
+    let explanation = copying(5 * MS);
+    assert!(only(&explanation, Cause::PageableCopy).summary.contains("6.0 GB/s"));
+    innocent(&copying(3 * US), Cause::PageableCopy);
+}
+
+#[test]
+fn code_that_is_loaded_in_every_step_is_lazy_and_at_the_start_it_is_not() {
+    let loading = |until_ns| {
+        training(move |scene, thread, at| {
+            if at < until_ns {
+                scene.call(thread, "cuModuleLoadData", at, 4 * MS);
+            }
+        })
+        .explained()
+    };
+    only(&loading(10 * S), Cause::LazyLoad);
+    innocent(&loading(2 * S), Cause::LazyLoad);
+}
+
+#[test]
+fn a_capture_a_step_is_recapture_and_one_capture_for_all_is_not() {
+    let capturing = |every: u64| {
+        training(move |scene, thread, at| {
+            if (at / (20 * MS)).is_multiple_of(every) {
+                scene.call(thread, "cuStreamBeginCapture", at, 5 * US);
+                scene.call(thread, "cuGraphInstantiateWithFlags", at + MS, 4 * MS);
+            }
+            scene.call(thread, "cuGraphLaunch", at + 6 * MS, 10 * US);
+        })
+        .explained()
+    };
+    let explanation = capturing(1);
+    assert!((only(&explanation, Cause::GraphRecapture).impact.share - 0.25).abs() < 0.01);
+    innocent(&capturing(500), Cause::GraphRecapture);
+}
+
+#[test]
+fn a_killed_worker_of_the_job_is_a_finding_and_a_stranger_is_not() {
+    let killed = |parent: u32| {
+        let mut scene = training(|_, _, _| {});
+        let life = |kind, pid, child_pid| ProcessLife {
+            at_ns: START_NS + S,
+            kind,
+            pid,
+            child_pid,
+            status: None,
+            comm: "worker".into(),
+        };
+        scene.window.life.push(life(LifeKind::Fork, parent, Some(4800)));
+        scene.window.life.push(life(LifeKind::OomKill, 4800, None));
+        scene.explained()
+    };
+    let explanation = killed(4711);
+    let finding = only(&explanation, Cause::OomKill);
+    assert_eq!((finding.confidence, finding.culprit.as_ref().unwrap().pid), (1.0, 4800));
+    innocent(&killed(77), Cause::OomKill);
+}

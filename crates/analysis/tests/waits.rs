@@ -1,0 +1,311 @@
+//! Rules about waits: the truth is found, its healthy twin is silent.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use gpuwhy_analysis::HIGH_CONFIDENCE;
+use gpuwhy_model::{
+    Cause, Evidence, IoRequest, IoUsage, ProcessId, Severity, TargetKind, TimePart, WaitReason, WorkKind,
+};
+use support::*;
+
+#[test]
+fn a_healthy_loop_has_no_grave_finding_and_its_time_is_split_exactly() {
+    let explanation = training(|_, _, _| {}).explained();
+    assert_eq!(grave(&explanation), []);
+    let thread = &explanation.threads[0];
+    assert_eq!(thread.parts.iter().map(|part| part.ns).sum::<u64>(), thread.wall_ns);
+    let gpu = thread.parts.iter().find(|part| part.name == TimePart::WaitingForGpu).unwrap();
+    assert_eq!(gpu.ns, 500 * 11 * MS);
+    let steps = thread.steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.median_ns, steps.change), (499, 20 * MS, None));
+    assert_eq!(explanation.findings.iter().map(|finding| finding.cause).collect::<Vec<_>>(), [Cause::GpuBusy]);
+}
+
+#[test]
+fn the_process_that_had_the_cpu_most_is_blamed_for_preemption_and_not_the_last_one() {
+    let mut others = None;
+    let explanation = training(|scene, thread, at| {
+        let (hog, other, _) = *others
+            .get_or_insert_with(|| (scene.program(1, "stress"), scene.program(2, "cron"), scene.program(3, "x")));
+        scene.stretch(thread, at, Off::runnable(4 * MS, Some(hog)));
+        scene.stretch(thread, at + 5 * MS, Off::runnable(MS, Some(other)));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::CpuPreempted);
+    assert_eq!((finding.severity, finding.impact.share), (Severity::High, 0.25));
+    assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("stress"));
+    assert!(finding.confidence >= HIGH_CONFIDENCE, "{}", finding.confidence);
+    assert_eq!(finding.summary, "python (4711) waited 25 % of its time for a CPU that stress (1) used.");
+}
+
+#[test]
+fn the_tracer_and_an_idle_cpu_are_never_blamed_for_preemption() {
+    let mut tracer = None;
+    let by_tracer = training(|scene, thread, at| {
+        let tracer = *tracer.get_or_insert_with(|| scene.program(9, "gpuwhy"));
+        scene.stretch(thread, at, Off::runnable(4 * MS, Some(tracer)));
+    });
+    innocent(&by_tracer.explained(), Cause::CpuPreempted);
+    let by_nobody = training(|scene, thread, at| scene.stretch(thread, at, Off::runnable(2 * MS, None)));
+    innocent(&by_nobody.explained(), Cause::CpuPreempted);
+}
+
+#[test]
+fn a_stop_by_the_quota_is_throttling_and_not_preemption() {
+    let mut scene = training(|scene, thread, at| {
+        scene.stretch(thread, at, Off { is_throttled: true, ..Off::runnable(5 * MS, None) });
+    });
+    scene.window.processes.get_mut(&ProcessId(1)).unwrap().cpu_quota = Some(0.25);
+    let explanation = scene.explained();
+    let finding = only(&explanation, Cause::CpuThrottled);
+    assert_eq!(finding.culprit.as_ref().unwrap().detail, "/job may use 0.25 CPUs");
+}
+
+/// A lock that another thread holds for 6 ms of every step, doing `meanwhile`.
+fn lock_holder(meanwhile: Option<WaitReason>) -> gpuwhy_model::Explanation {
+    let mut cast = None;
+    training(|scene, thread, at| {
+        let (holder, lock) = *cast.get_or_insert_with(|| {
+            (scene.thread(ProcessId(1), 4720, "tokenizer"), scene.target(TargetKind::Lock, "0x7f10"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, lock, holder));
+        if let Some(reason) = meanwhile {
+            scene.stretch(holder, at, Off::blocked(reason, 5 * MS + 900 * US));
+        }
+    })
+    .explained()
+}
+
+#[test]
+fn the_holder_of_a_lock_is_blamed_with_what_it_did() {
+    let computing = lock_holder(None);
+    let finding = only(&computing, Cause::LockWait);
+    let culprit = finding.culprit.as_ref().unwrap();
+    assert_eq!((culprit.pid, culprit.tid), (4711, 4720));
+    assert_eq!(culprit.detail, "computing 100 % of that time");
+    assert!(finding.confidence >= HIGH_CONFIDENCE);
+    assert!(finding.chain.edges().next().unwrap().what.contains("0x7f10"));
+    let reading = lock_holder(Some(WaitReason::Io));
+    let detail = &only(&reading, Cause::LockWait).culprit.as_ref().unwrap().detail;
+    assert_eq!(detail, "waiting for a disk 98 % of that time");
+    let sleeping = lock_holder(Some(WaitReason::Sleep));
+    assert!(only(&sleeping, Cause::LockWait).fix[0].contains("asleep on purpose"));
+}
+
+#[test]
+fn in_a_convoy_the_thread_that_holds_the_lock_is_blamed_and_not_the_one_before() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (holder, other, lock) = *cast.get_or_insert_with(|| {
+            let holder = scene.thread(ProcessId(1), 4720, "holder");
+            (holder, scene.thread(ProcessId(1), 4721, "other"), scene.target(TargetKind::Lock, "0x7f10"))
+        });
+        scene.stretch(other, at, Off::on(WaitReason::Futex, 5 * MS, lock, holder));
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 5 * MS + 100 * US, lock, other));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::LockWait);
+    assert_eq!(finding.culprit.as_ref().unwrap().tid, 4720);
+    assert_eq!(finding.chain.edges().count(), 4);
+}
+
+#[test]
+fn pieces_of_a_wait_for_the_interpreter_lock_belong_to_who_ends_the_last_one() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (holder, gil) = *cast.get_or_insert_with(|| {
+            (scene.thread(ProcessId(1), 4720, "Thread-1"), scene.target(TargetKind::Gil, "0x5500"))
+        });
+        let piece = Off { target: Some(gil), ..Off::blocked(WaitReason::Futex, 4 * MS) };
+        scene.stretch(thread, at, piece);
+        scene.stretch(thread, at + 4 * MS + 50 * US, Off::on(WaitReason::Futex, MS, gil, holder));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::GilWait);
+    assert_eq!((finding.culprit.as_ref().unwrap().tid, finding.impact.share), (4720, 0.25));
+    assert_eq!(finding.chain.weakest(), Evidence::Inferred);
+    assert!(finding.confidence >= 0.7);
+}
+
+#[test]
+fn a_producer_that_computes_starves_its_consumer() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (worker, pipe) =
+            *cast.get_or_insert_with(|| (scene.program(4800, "worker"), scene.target(TargetKind::Pipe, "pipe:[7]")));
+        scene.stretch(thread, at, Off::on(WaitReason::Stream, 6 * MS, pipe, worker));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::InputStarved);
+    assert_eq!(finding.culprit.as_ref().unwrap().pid, 4800);
+    assert!(finding.culprit.as_ref().unwrap().detail.starts_with("computing"));
+}
+
+#[test]
+fn a_culprit_that_waits_itself_is_followed_to_the_last_one() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (pinner, worker, queue, pipe) = *cast.get_or_insert_with(|| {
+            let pinner = scene.thread(ProcessId(1), 4712, "pin_memory");
+            let queue = scene.target(TargetKind::Signal, "0x7f20");
+            (pinner, scene.program(4800, "worker"), queue, scene.target(TargetKind::Unix, "unix:[9]"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, queue, pinner));
+        scene.stretch(pinner, at, Off::on(WaitReason::Poll, 5 * MS + 900 * US, pipe, worker));
+        scene.stretch(worker, at, Off::blocked(WaitReason::Io, 5 * MS));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::InputStarved);
+    let culprit = finding.culprit.as_ref().unwrap();
+    assert_eq!((culprit.pid, culprit.detail.as_str()), (4800, "waiting for a disk 85 % of that time, computing 15 %"));
+    let whats: Vec<&str> = finding.chain.edges().map(|edge| edge.what.as_str()).collect();
+    assert!(whats[1].contains("pin_memory") && whats[2].contains("worker") && whats[3].contains("disk"), "{whats:?}");
+    assert!(finding.chain.edges().all(|edge| !edge.refs.is_empty()));
+}
+
+#[test]
+fn two_threads_that_feed_the_gpu_in_turns_starve_nobody() {
+    let mut other = None;
+    let mut scene = training(|scene, thread, at| {
+        let (other, signal) = *other.get_or_insert_with(|| {
+            (scene.thread(ProcessId(1), 4712, "autograd"), scene.target(TargetKind::Signal, "0x7f20"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, signal, other));
+        for launch in 0..20 {
+            scene.call(other, "cuLaunchKernel", at + MS + launch * 20 * US, 5 * US);
+        }
+        scene.stretch(other, at + 7 * MS, Off::on(WaitReason::Futex, 10 * MS, signal, thread));
+    });
+    scene.window.pid = Some(4711);
+    innocent(&scene.explained(), Cause::InputStarved);
+}
+
+#[test]
+fn a_producer_that_sleeps_on_purpose_is_no_grave_cause_unless_it_was_asked() {
+    let starved = |is_asked: bool| {
+        let mut cast = None;
+        training(|scene, thread, at| {
+            let (worker, pipe) =
+                *cast.get_or_insert_with(|| (scene.program(4800, "worker"), scene.target(TargetKind::Pipe, "p")));
+            if is_asked {
+                scene.stretch(worker, at, Off::on(WaitReason::Stream, 100 * US, pipe, thread));
+            }
+            scene.stretch(worker, at + 200 * US, Off::blocked(WaitReason::Sleep, 5 * MS));
+            scene.stretch(thread, at, Off::on(WaitReason::Stream, 6 * MS, pipe, worker));
+        })
+        .explained()
+    };
+    innocent(&starved(false), Cause::InputStarved);
+    only(&starved(true), Cause::InputStarved);
+}
+
+#[test]
+fn a_peer_elsewhere_is_named_by_its_address() {
+    let mut peer = None;
+    let explanation = training(|scene, thread, at| {
+        let peer = *peer.get_or_insert_with(|| scene.target(TargetKind::Tcp, "10.0.0.2:8080"));
+        scene.stretch(thread, at, Off { target: Some(peer), ..Off::blocked(WaitReason::Stream, 6 * MS) });
+    })
+    .explained();
+    let finding = only(&explanation, Cause::NetWait);
+    assert_eq!(finding.culprit.as_ref().unwrap().detail, "a peer elsewhere: 10.0.0.2:8080");
+}
+
+#[test]
+fn the_user_of_a_saturated_disk_is_blamed_and_otherwise_the_reader_itself() {
+    let reading = |hog_busy_ns: u64| {
+        let mut scene = training(|scene, thread, at| {
+            scene.stretch(thread, at, Off::blocked(WaitReason::Io, 6 * MS));
+            scene.window.io_requests.rows.push(IoRequest {
+                start_ns: START_NS + at,
+                duration_ns: 6 * MS,
+                device: "vda".into(),
+                bytes: 4096,
+                is_write: false,
+                issuer: Some(thread),
+                waiter: thread,
+            });
+        });
+        let hog = scene.process(4900, "dd");
+        let usage = |process, busy_ns| IoUsage {
+            bucket_ns: START_NS,
+            process,
+            device: "vda".into(),
+            requests: 500,
+            bytes: 1 << 20,
+            busy_ns,
+        };
+        scene.window.io_usage = vec![usage(ProcessId(1), 3 * S), usage(hog, hog_busy_ns)];
+        let explanation = scene.explained();
+        only(&explanation, Cause::IoWait).culprit.as_ref().unwrap().pid
+    };
+    assert_eq!([reading(9 * S), reading(S)], [4900, 4711]);
+}
+
+#[test]
+fn faults_and_reclaim_are_told_apart_from_plain_io() {
+    let faults = training(|scene, thread, at| scene.stretch(thread, at, Off::blocked(WaitReason::Fault, 6 * MS)));
+    only(&faults.explained(), Cause::PageFault);
+    let reclaim = training(|scene, thread, at| {
+        scene.work(thread, WorkKind::Reclaim, at, 6 * MS, None);
+        scene.stretch(thread, at + MS, Off::blocked(WaitReason::Io, 4 * MS));
+    });
+    let explanation = reclaim.explained();
+    assert_eq!(only(&explanation, Cause::MemoryReclaim).impact.share, 0.3);
+    assert!(explanation.ruled_out.iter().any(|one| one.cause == Cause::IoWait));
+}
+
+#[test]
+fn sleeping_on_purpose_is_no_finding() {
+    let explanation = training(|scene, thread, at| scene.stretch(thread, at, Off::blocked(WaitReason::Sleep, 7 * MS)));
+    assert_eq!(grave(&explanation.explained()), []);
+}
+
+#[test]
+fn who_was_never_watched_leaves_a_gap_that_caps_the_confidence() {
+    let mut cast = None;
+    let mut scene = training(|scene, thread, at| {
+        let (holder, lock) =
+            *cast.get_or_insert_with(|| (scene.program(4800, "ghost"), scene.target(TargetKind::Lock, "0x1")));
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, lock, holder));
+    });
+    let ghost = cast.unwrap().0;
+    scene.window.thread_sums.retain(|sum| sum.times.thread != ghost);
+    let explanation = scene.explained();
+    let finding = only(&explanation, Cause::LockWait);
+    assert_eq!(finding.chain.weakest(), Evidence::Missing);
+    assert!(finding.confidence <= 0.5);
+}
+
+#[test]
+fn lost_records_lower_the_confidence() {
+    let mut cast = None;
+    let mut scene = training(|scene, thread, at| {
+        let (holder, lock) =
+            *cast.get_or_insert_with(|| (scene.program(4800, "holder"), scene.target(TargetKind::Lock, "0x1")));
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, lock, holder));
+    });
+    let mut number = 0;
+    scene.window.stretches.rows.retain(|_| {
+        number += 1;
+        number % 4 < 2
+    });
+    let explanation = scene.explained();
+    assert!(explanation.findings[0].confidence < HIGH_CONFIDENCE, "{explanation:#?}");
+}
+
+#[test]
+fn threads_that_wait_for_each_other_in_a_circle_are_cut() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (one, two, lock) = *cast.get_or_insert_with(|| {
+            (scene.program(5001, "one"), scene.program(5002, "two"), scene.target(TargetKind::Lock, "0x1"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, lock, one));
+        scene.stretch(one, at, Off::on(WaitReason::Futex, 6 * MS, lock, two));
+        scene.stretch(two, at, Off::on(WaitReason::Futex, 6 * MS, lock, one));
+    })
+    .explained();
+    assert_eq!(explanation.findings[0].cause, Cause::LockWait);
+}

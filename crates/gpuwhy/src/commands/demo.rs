@@ -1,0 +1,104 @@
+//! `gpuwhy demo`: a real stall, made and explained on this machine. No GPU is needed: the driver is a fake one that
+//! keeps a GPU's timeline, and all that goes wrong around it is real.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use gpuwhy_agent::{Signals, Target, TraceOptions, Watch, trace};
+use gpuwhy_capture::capabilities;
+use gpuwhy_store::{Scope, Trace};
+use gpuwhy_testbed::{SCENARIOS, Scenario, Setup, Testbed};
+
+use super::explain;
+use crate::print::{self, Columns};
+use crate::units::parse_duration;
+
+/// Make a real stall on this machine, trace it and explain it; no GPU is needed.
+#[derive(Args)]
+pub struct Demo {
+    /// What goes wrong [default: slow-worker-io]; see --list.
+    scenario: Option<String>,
+    /// List the scenarios.
+    #[arg(long)]
+    list: bool,
+    /// Run the same program without the fault.
+    #[arg(long)]
+    healthy: bool,
+    /// How long it runs.
+    #[arg(long, value_parser = parse_duration, default_value = "5s")]
+    duration: Duration,
+    /// Keep the trace here.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print the explanation as one object.
+    #[arg(long)]
+    json: bool,
+}
+
+const DEFAULT: &str = "slow-worker-io";
+
+/// A trace of the default scenario, for those who may not load BPF programs.
+const RECORDED: &[u8] = include_bytes!("../../data/demo.trace");
+
+impl Demo {
+    pub fn run(self) -> Result<ExitCode> {
+        if self.list {
+            println!("{}", list());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let name = self.scenario.as_deref().unwrap_or(DEFAULT);
+        let Some(scenario) = Scenario::find(name) else {
+            bail!("there is no scenario {name:?}; see gpuwhy demo --list");
+        };
+        let folder = tempfile::tempdir().context("make a folder for the demo")?;
+        let file = self.out.clone().unwrap_or_else(|| folder.path().join("demo.db"));
+        match capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
+            None => self.make(scenario, folder.path(), &file)?,
+            Some(problem) => unpack_recording(&file, &problem.what)?,
+        }
+        let explanation = gpuwhy_analysis::explain(&Trace::open(&file)?.window(&Scope::default())?);
+        explain::print(&explanation, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Runs the scenario under the tracer.
+    fn make(&self, scenario: &Scenario, folder: &Path, file: &Path) -> Result<()> {
+        let testbed = Testbed::unpack(folder)?;
+        let unmet = scenario.unmet_needs(&testbed)?;
+        if !unmet.is_empty() {
+            bail!("{} cannot run here: {}", scenario.name, unmet.join("; "));
+        }
+        let setup = Setup { seed: 1, threads: 1, background: false, healthy: self.healthy, duration: self.duration };
+        let mut running = scenario.start(&testbed, &setup)?;
+        let story = if self.healthy { "the same program without the fault" } else { scenario.summary };
+        print::note(&format!("{}: {story}. Tracing it for {} s.", scenario.name, self.duration.as_secs_f64()));
+        let target = Target { pids: running.pids(), ..Target::default() };
+        let options = TraceOptions { out: file.to_owned(), target, ..TraceOptions::default() };
+        running.go()?;
+        // It ends by itself with the last process of the scenario.
+        trace(&options, Box::new(Quiet), &Signals::default())?;
+        running.finish().map(drop)
+    }
+}
+
+/// Nobody watches.
+struct Quiet;
+
+impl Watch for Quiet {}
+
+fn unpack_recording(file: &Path, why: &str) -> Result<()> {
+    print::note(&format!("This is a recording of {DEFAULT}, made on another machine, because {why}."));
+    std::fs::write(file, RECORDED).with_context(|| format!("write {}", file.display()))
+}
+
+fn list() -> String {
+    let mut columns = Columns::new(["scenario", "what is found", "what goes wrong"]);
+    for scenario in SCENARIOS {
+        let found = scenario.cause.map_or("nothing", |cause| cause.as_str());
+        columns.row([scenario.name.into(), found.into(), scenario.summary.into()]);
+    }
+    columns.text()
+}

@@ -1,0 +1,83 @@
+//! `gpuwhy explain`: why the GPU waits, root cause first.
+
+mod page;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use gpuwhy_model::{Explanation, Severity};
+use gpuwhy_store::{Scope, Trace};
+
+use super::newest_trace;
+use crate::units::{parse_duration, parse_moment};
+
+/// Say why the GPU waits: the root cause, the evidence, and what to change.
+#[derive(Args)]
+pub struct Explain {
+    /// The trace [default: the newest gpuwhy-*.db here]. It may still be written.
+    file: Option<PathBuf>,
+    /// The trace.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    db: Option<PathBuf>,
+    /// Only the last part of the trace: 30s, 5m, 2h, counted back from its end.
+    #[arg(long, value_parser = parse_duration, conflicts_with_all = ["from", "to"])]
+    since: Option<Duration>,
+    /// Only from this moment on: 2026-01-31T12:00:00Z, a time of today, or nanoseconds since 1970.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    from: Option<u64>,
+    /// Only up to this moment.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    to: Option<u64>,
+    /// Only what this process suffers from.
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Print one object, as documented.
+    #[arg(long)]
+    json: bool,
+    /// Exit with 3 when something of medium or high severity is found.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<ExitCode> {
+        let file = match self.db.as_ref().or(self.file.as_ref()) {
+            Some(file) => file.clone(),
+            None => newest_trace()?,
+        };
+        let trace = Trace::open(&file)?;
+        let explanation = gpuwhy_analysis::explain(&trace.window(&self.scope(&trace)?)?);
+        print(&explanation, self.json)?;
+        let found = explanation.findings.iter().any(|finding| finding.severity > Severity::Low);
+        Ok(if self.exit_code && found { ExitCode::from(3) } else { ExitCode::SUCCESS })
+    }
+
+    fn scope(&self, trace: &Trace) -> Result<Scope> {
+        let (mut from_ns, to_ns) = (self.from, self.to);
+        if let (Some(from), Some(to)) = (from_ns, to_ns)
+            && from >= to
+        {
+            bail!("--from is not before --to");
+        }
+        if let Some(since) = self.since {
+            from_ns = trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.as_nanos() as u64));
+        }
+        Ok(Scope { from_ns, to_ns, pid: self.pid })
+    }
+}
+
+/// To stdout, for people or for programs.
+pub fn print(explanation: &Explanation, json: bool) -> Result<()> {
+    let mut out = anstream::AutoStream::auto(io::stdout().lock());
+    if json {
+        serde_json::to_writer_pretty(&mut out, explanation)?;
+        writeln!(out)?;
+    } else {
+        out.write_all(page::page(explanation).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}

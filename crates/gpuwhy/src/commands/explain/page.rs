@@ -1,0 +1,237 @@
+//! An explanation as one screen of text.
+
+use std::fmt::Write;
+
+use gpuwhy_model::{Breakdown, Coverage, Evidence, Explanation, Finding, RuledOut, Severity, TimePart};
+
+use crate::print::safe;
+use crate::units::{count, duration, percent};
+
+/// Findings that are told in full; the rest get a line each.
+const IN_FULL: usize = 2;
+/// Threads whose time is shown.
+const THREADS: usize = 2;
+/// Suspects whose innocence is explained; the rest are named.
+const INNOCENT: usize = 4;
+const BAR: usize = 30;
+const WIDTH: usize = 96;
+
+/// Colours are taken off again where nobody can see them.
+pub fn page(explanation: &Explanation) -> String {
+    let mut page = String::new();
+    let (told, mentioned) = split(&explanation.findings);
+    verdict(&mut page, explanation);
+    for finding in &told {
+        in_full(&mut page, finding);
+    }
+    also(&mut page, &mentioned);
+    innocent(&mut page, &explanation.ruled_out);
+    for thread in explanation.threads.iter().take(THREADS) {
+        time(&mut page, thread);
+    }
+    basis(&mut page, explanation);
+    page
+}
+
+/// Grave ones in full, as many as fit, harmless ones never but for a single one.
+fn split(findings: &[Finding]) -> (Vec<&Finding>, Vec<&Finding>) {
+    let is_grave = |finding: &&Finding| finding.severity > Severity::Low;
+    let told: Vec<_> = findings.iter().filter(is_grave).take(IN_FULL).collect();
+    let mentioned = findings.iter().filter(|finding| !told.iter().any(|one| std::ptr::eq(*one, *finding))).collect();
+    (told, mentioned)
+}
+
+fn verdict(page: &mut String, explanation: &Explanation) {
+    let grave = explanation.findings.iter().any(|finding| finding.severity > Severity::Low);
+    if grave {
+        return;
+    }
+    let text = if explanation.threads.is_empty() {
+        "Nothing fed a GPU in this time, so there is nothing to explain."
+    } else {
+        "Nothing on this host keeps the GPU waiting."
+    };
+    let _ = writeln!(page, "\x1b[1m{text}\x1b[0m\n");
+}
+
+fn in_full(page: &mut String, finding: &Finding) {
+    let colour = if finding.severity == Severity::High { "1;31" } else { "1;33" };
+    let sure = (finding.confidence * 100.0).round();
+    let (cause, severity) = (finding.cause, finding.severity);
+    let _ = writeln!(page, "\x1b[{colour}m{cause}\x1b[0m  {severity}, {sure} % sure");
+    paragraph(page, "  ", "  ", &finding.summary);
+    let _ = writeln!(page);
+    for (index, edge) in finding.chain.edges().enumerate() {
+        let title = if index == 0 { "why" } else { "" };
+        let evidence =
+            if edge.evidence == Evidence::Observed { String::new() } else { format!(" ({})", edge.evidence) };
+        paragraph(page, &format!("  {title:<6}"), "          ", &format!("{}{evidence}", edge.what));
+    }
+    for place in &finding.r#where {
+        let line = place.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let function = place.function.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+        paragraph(page, "  where ", "        ", &format!("{}{line}{function}", place.file));
+    }
+    for (index, fix) in finding.fix.iter().enumerate() {
+        let title = if index == 0 { "fix" } else { "" };
+        paragraph(page, &format!("  {title:<6}"), "        ", fix);
+    }
+    let _ = writeln!(page);
+}
+
+fn also(page: &mut String, findings: &[&Finding]) {
+    if findings.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "\x1b[1mAlso seen\x1b[0m");
+    for finding in findings {
+        paragraph(page, "  ", "    ", &format!("{} ({}): {}", finding.cause, finding.severity, finding.summary));
+    }
+    let _ = writeln!(page);
+}
+
+/// Causes without a trace of them are only named.
+fn innocent(page: &mut String, ruled_out: &[RuledOut]) {
+    let (none, some): (Vec<_>, Vec<_>) = ruled_out.iter().partition(|one| one.why.starts_with("0 % "));
+    if ruled_out.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "\x1b[1mNot the cause\x1b[0m");
+    for one in some.iter().take(INNOCENT) {
+        paragraph(page, "  ", "    ", &format!("{}: {}", one.cause, one.why));
+    }
+    let names: Vec<_> = none.iter().chain(some.iter().skip(INNOCENT)).map(|one| one.cause.as_str()).collect();
+    if !names.is_empty() {
+        paragraph(page, "  ", "    ", &format!("nor {}", names.join(", ")));
+    }
+    let _ = writeln!(page);
+}
+
+fn time(page: &mut String, thread: &Breakdown) {
+    let Breakdown { pid, tid, ref comm, wall_ns, ref parts, ref steps } = *thread;
+    let who = if pid == tid { format!("{} ({pid})", safe(comm)) } else { format!("{} ({pid}/{tid})", safe(comm)) };
+    let _ = write!(page, "\x1b[1mWhere the time of {who} went\x1b[0m: {}", duration(wall_ns));
+    if let Some(steps) = steps {
+        let _ = write!(page, ", {} steps of {}", count(steps.count), duration(steps.median_ns));
+        if let Some(change) = steps.change {
+            let _ = write!(page, ", {:.1} times as long later on", change.factor);
+        }
+    }
+    let _ = writeln!(page);
+    let mut parts: Vec<_> = parts.iter().filter(|part| part.ns * 200 >= wall_ns && part.ns > 0).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+    for part in parts {
+        let length = (part.ns as u128 * BAR as u128 / u128::from(wall_ns.max(1))) as usize;
+        let bar = bar_of(part.name).repeat(length.min(BAR));
+        let _ = writeln!(page, "  {:<28}{:>7}  {bar}", part.name.as_str(), percent(part.ns, wall_ns));
+    }
+    let _ = writeln!(page);
+}
+
+/// What feeds the GPU, or waits for it, looks different from what holds it up, without colour too.
+fn bar_of(part: TimePart) -> &'static str {
+    match part {
+        TimePart::Launching | TimePart::WaitingForGpu | TimePart::Copying => "=",
+        TimePart::Application | TimePart::Asleep | TimePart::Handover => "-",
+        _ => "#",
+    }
+}
+
+fn basis(page: &mut String, explanation: &Explanation) {
+    let Coverage { events, ref lost, ref sampled, ref unattached } = explanation.coverage;
+    let span = explanation.window.to_ns.saturating_sub(explanation.window.from_ns);
+    let mut text = format!("Based on {} records of {}", count(events), duration(span));
+    let lost: Vec<_> = lost.iter().map(|(reason, number)| format!("{} {reason}", count(*number))).collect();
+    text += &if lost.is_empty() { ", none lost".to_owned() } else { format!("; lost: {}", lost.join(", ")) };
+    if !sampled.is_empty() {
+        let seen = |one: &gpuwhy_model::Sampled| format!("{} {:.0} % of the time", one.op, one.fraction * 100.0);
+        let all: Vec<_> = sampled.iter().take(3).map(seen).collect();
+        let more = if sampled.len() > 3 { format!(" and {} more", sampled.len() - 3) } else { String::new() };
+        text += &format!("; seen in part: {}{more}", all.join(", "));
+    }
+    for gap in unattached {
+        text += &format!("; {gap}");
+    }
+    paragraph(page, "", "", &format!("{text}."));
+}
+
+/// Words, broken into lines.
+fn paragraph(page: &mut String, first: &str, rest: &str, text: &str) {
+    let text = safe(text);
+    let mut line = first.to_owned();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(page, "{}", line.trim_end());
+            line = rest.to_owned();
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    let _ = writeln!(page, "{}", line.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuwhy_model::{Cause, Chain, Edge, Impact, Span, Victim};
+
+    fn finding(severity: Severity, summary: &str) -> Finding {
+        let edge = Edge { what: "it waited".into(), evidence: Evidence::Missing, ns: 1, refs: Vec::new() };
+        Finding {
+            id: "f1".into(),
+            cause: Cause::LockWait,
+            severity,
+            confidence: 0.93,
+            summary: summary.into(),
+            impact: Impact::default(),
+            victim: Victim::default(),
+            symptom: None,
+            culprit: None,
+            r#where: Vec::new(),
+            chain: Chain::starting(edge),
+            fix: vec!["Hold it less long.".into()],
+        }
+    }
+
+    fn explanation(findings: Vec<Finding>) -> Explanation {
+        Explanation {
+            schema: Explanation::SCHEMA,
+            window: Span { from_ns: 0, to_ns: 1_000_000_000 },
+            coverage: Coverage::default(),
+            findings,
+            ruled_out: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_grave_finding_comes_first_with_its_chain_and_what_to_do() {
+        let text = page(&explanation(vec![finding(Severity::High, "python waited.")]));
+        assert!(text.contains("lock-wait\x1b[0m  high, 93 % sure"), "{text}");
+        assert!(text.contains("why   it waited (missing)") && text.contains("fix   Hold it less long."), "{text}");
+    }
+
+    #[test]
+    fn harmless_findings_are_mentioned_only() {
+        let text = page(&explanation(vec![finding(Severity::Low, "a little.")]));
+        assert!(text.contains("nothing to explain") && text.contains("lock-wait (low): a little."), "{text}");
+        assert!(!text.contains("fix"), "{text}");
+    }
+
+    #[test]
+    fn names_of_traced_programs_reach_the_terminal_as_text() {
+        let text = page(&explanation(vec![finding(Severity::High, "py\x1b[2Jthon\nwaited")]));
+        assert!(text.contains("py\\u{1b}[2Jthon\\nwaited"), "{text}");
+    }
+
+    #[test]
+    fn lines_fit_the_screen() {
+        let text = page(&explanation(vec![finding(Severity::High, &"many words ".repeat(60))]));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH + 10), "{text}");
+    }
+}

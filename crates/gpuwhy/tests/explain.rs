@@ -1,0 +1,188 @@
+//! `gpuwhy explain` and `gpuwhy demo`: real faults, the real tracer, the right cause and culprit.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use gpuwhy_testbed::{Scenario, ScenarioTruth, Setup};
+use serde_json::Value;
+use support::{Place, gpuwhy, is_root, output, small_trace};
+
+fn explain(file: &Path, arguments: &[&str]) -> Value {
+    let mut all = vec!["explain", file.to_str().unwrap(), "--json"];
+    all.extend(arguments);
+    let (code, stdout, stderr) = output(gpuwhy(&all));
+    assert_eq!(code, 0, "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Runs a scenario under the tracer with its default budget.
+fn run(name: &str, seed: u64, healthy: bool) -> (ScenarioTruth, Value) {
+    let place = Place::new();
+    let scenario = Scenario::find(name).unwrap();
+    let unmet = scenario.unmet_needs(&place.testbed).unwrap();
+    assert!(unmet.is_empty(), "{name} cannot run here: {unmet:?}");
+    let setup = Setup { seed, threads: 1, background: false, healthy, duration: Duration::from_secs(3) };
+    let mut running = scenario.start(&place.testbed, &setup).unwrap();
+    let pids: Vec<String> = running.pids().iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]).collect();
+    let mut arguments = vec!["--budget", "1%"];
+    arguments.extend(pids.iter().map(String::as_str));
+    let mut tracing = place.trace(&arguments);
+    tracing.wait_ready();
+    running.go().unwrap();
+    let truth = running.finish().unwrap();
+    let (status, _) = tracing.wait_finished();
+    assert!(status.success());
+    (truth, explain(&place.file(), &[]))
+}
+
+fn is_right(truth: &ScenarioTruth, explanation: &Value) -> bool {
+    let first = &explanation["findings"][0];
+    let blamed = first["culprit"]["pid"].as_u64();
+    let expected = truth.culprit.as_ref().map(|culprit| &culprit.pids);
+    let is_culprit = expected.is_none_or(|pids| pids.iter().any(|&pid| Some(u64::from(pid)) == blamed));
+    first["cause"].as_str() == truth.cause.map(|cause| cause.as_str()) && is_culprit
+}
+
+fn grave(explanation: &Value) -> Vec<&Value> {
+    explanation["findings"].as_array().unwrap().iter().filter(|finding| finding["severity"] != "low").collect()
+}
+
+/// Right in two of three runs with different seeds; how often on the whole is measured by `./dev accuracy`. Other load
+/// on the machine is a fault of its own, and the only one that is let pass once.
+fn is_explained(name: &str) {
+    if !is_root() {
+        return;
+    }
+    let mut said = Vec::new();
+    for seed in 1..=3 {
+        let (truth, explanation) = run(name, seed, false);
+        let right = is_right(&truth, &explanation);
+        said.push((right, explanation));
+        if said.iter().filter(|(right, _)| *right).count() == 2 {
+            return;
+        }
+    }
+    panic!("{name}: {said:#?}");
+}
+
+macro_rules! scenarios {
+    ($($test:ident $name:literal;)+) => {$(
+        #[test]
+        fn $test() {
+            is_explained($name);
+        }
+    )+};
+}
+
+scenarios! {
+    root_a_process_that_takes_the_cpu_is_named "cpu-hog";
+    root_a_cpu_quota_is_told_from_a_busy_cpu "cpu-quota";
+    root_whoever_sleeps_with_a_lock_is_named "mutex-sleeper";
+    root_whoever_computes_with_the_interpreter_lock_is_named "gil-holder";
+    root_reading_past_the_page_cache_is_a_wait_for_the_disk "direct-read";
+    root_a_producer_that_computes_is_named "slow-pipe";
+    root_a_producer_that_waits_for_its_disk_is_named "slow-worker-io";
+    root_reclaim_under_a_memory_limit_is_told "memory-limit";
+    root_a_slow_server_is_named "slow-peer";
+    root_memory_that_is_allocated_in_every_step_is_told "malloc-per-step";
+    root_a_worker_that_was_killed_for_its_memory_is_told "oom";
+}
+
+#[test]
+fn root_a_producer_that_waits_for_its_disk_is_followed_to_it() {
+    if !is_root() {
+        return;
+    }
+    let (_, explanation) = run("slow-worker-io", 5, false);
+    let finding = &explanation["findings"][0];
+    let chain: Vec<_> =
+        finding["chain"].as_array().unwrap().iter().map(|edge| edge["what"].as_str().unwrap()).collect();
+    assert!(chain.iter().any(|what| what.contains("waiting for a disk")), "{chain:#?}");
+}
+
+#[test]
+fn root_a_program_that_sleeps_or_computes_on_purpose_is_no_finding() {
+    if !is_root() {
+        return;
+    }
+    for name in ["sleeps-on-purpose", "app-computes"] {
+        // Other load on a machine of two CPUs is a real cause; the same twice would not be chance.
+        let found: Vec<Value> = (1..=3).map(|seed| run(name, seed, false).1).collect();
+        let quiet = found.iter().filter(|explanation| grave(explanation).is_empty()).count();
+        assert!(quiet >= 2, "{name}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_explanation_has_the_documented_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpuwhy-test.db");
+    small_trace::write(&file);
+    let explanation = explain(&file, &[]);
+    assert_eq!(explanation["schema"], 1);
+    for key in ["window", "coverage", "findings", "ruled_out"] {
+        assert!(!explanation[key].is_null(), "{key} is missing in {explanation:#}");
+    }
+    for key in ["events", "lost", "sampled", "unattached"] {
+        assert!(!explanation["coverage"][key].is_null(), "{key} is missing in {explanation:#}");
+    }
+}
+
+#[test]
+fn a_trace_in_which_nothing_fed_a_gpu_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpuwhy-test.db");
+    small_trace::write(&file);
+    let (code, stdout, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--to", "1000", "--exit-code"]));
+    assert_eq!(code, 0);
+    assert!(stdout.contains("nothing to explain"), "{stdout}");
+}
+
+#[test]
+fn spans_that_make_no_sense_and_files_that_are_none_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpuwhy-test.db");
+    small_trace::write(&file);
+    let name = file.to_str().unwrap();
+    for (arguments, code, words) in [
+        (vec!["explain", name, "--from", "20", "--to", "10"], 1, "--from is not before --to"),
+        (vec!["explain", name, "--from", "noon"], 2, "is no moment"),
+        (vec!["explain", name, "--since", "5m", "--from", "1"], 2, "cannot be used with"),
+        (vec!["explain", "/no/such/file.db"], 1, "there is no file"),
+        (vec!["explain", "/etc/passwd"], 1, "passwd"),
+        (vec!["demo", "no-such-scenario"], 1, "there is no scenario"),
+    ] {
+        let (found, stdout, stderr) = output(gpuwhy(&arguments));
+        assert_eq!((found, stdout.as_str()), (code, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_demo_lists_what_it_can_show() {
+    let (code, stdout, _) = output(gpuwhy(&["demo", "--list"]));
+    assert_eq!(code, 0);
+    assert!(stdout.lines().count() > 20 && stdout.contains("cpu-hog") && stdout.contains("lock-wait"), "{stdout}");
+}
+
+#[test]
+fn root_without_privilege_the_demo_explains_a_recording_and_says_so() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let binary = place.dir.path().join("gpuwhy");
+    std::fs::copy(env!("CARGO_BIN_EXE_gpuwhy"), &binary).unwrap();
+    let folder = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.dir.path(), folder).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("demo");
+    let (code, stdout, stderr) = output(command);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("recording"), "{stderr}");
+    assert!(stdout.starts_with("input-starved"), "{stdout}");
+}

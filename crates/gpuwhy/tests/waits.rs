@@ -1,0 +1,89 @@
+//! What holds threads up: every stretch off the CPU has its reason, what it waited on, and who ended it.
+
+mod support;
+
+use std::time::Duration;
+
+use gpuwhy_testbed::{Behaviour, Workload};
+use support::{Finished, Place, is_root, traced};
+
+const REASONS: [&str; 8] = ["futex", "io", "fault", "sleep", "poll", "stream", "ioctl", "other"];
+
+/// Short stretches share a record, so at most one of each kind has none at the end.
+const UNREPORTED_NS: i64 = 2_000_000;
+
+fn stretches_add_up(finished: &Finished) {
+    for reason in REASONS {
+        let off = finished.number(&format!(
+            "SELECT coalesce(max(abs(t.ns - coalesce(s.ns, 0))), 0) FROM \
+             (SELECT tid, sum({reason}_ns) AS ns FROM thread_times GROUP BY tid) t LEFT JOIN \
+             (SELECT tid, sum(all_blocked_ns) AS ns FROM sched_events WHERE blocked_on = '{reason}' GROUP BY tid) s \
+             USING (tid)"
+        ));
+        assert!(off <= UNREPORTED_NS, "{reason}: stretches and clocks differ by {off} ns");
+    }
+}
+
+#[test]
+fn root_a_wait_for_a_lock_names_the_lock_and_who_gave_it_back() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed)
+        .op("cuStreamSynchronize", Behaviour::Futex, Duration::from_millis(3))
+        .threads(2)
+        .calls(100);
+    let (truth, finished) = traced(&place, workload, &[]);
+    stretches_add_up(&finished);
+    for row in truth.rows_of("cuStreamSynchronize") {
+        let (tid, releaser) = (row.tid, row.releaser_tid);
+        let of_thread = format!("FROM sched_events WHERE tid = {tid} AND op = 'cuStreamSynchronize'");
+        let all = finished.number(&format!("SELECT sum(all_blocked_ns) {of_thread}"));
+        let named = finished.number(&format!(
+            "SELECT sum(all_blocked_ns) {of_thread} AND blocked_on = 'futex' AND target_kind = 'lock' \
+             AND woken_by_tid = {releaser}"
+        ));
+        assert!(named * 100 >= all * 95, "{named} ns of {all} are told as the releaser's");
+        assert!(all > 250_000_000, "{all} ns of waiting");
+    }
+}
+
+#[test]
+fn root_whoever_ends_waits_is_followed_from_then_on() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let workload =
+        Workload::new(&place.testbed).op("cuStreamSynchronize", Behaviour::Futex, Duration::from_millis(3)).calls(200);
+    let (truth, finished) = traced(&place, workload, &[]);
+    let releaser = truth.calls[0].releaser_tid;
+    let wall = finished.number(&format!("SELECT sum(wall_ns) FROM thread_times WHERE tid = {releaser}"));
+    let asleep = finished.number(&format!("SELECT sum(sleep_ns) FROM thread_times WHERE tid = {releaser}"));
+    assert!(wall > 500_000_000, "the releaser is watched for {wall} ns");
+    assert!(asleep * 100 >= wall * 70, "it sleeps {asleep} ns of {wall} before it gives the lock back");
+}
+
+#[test]
+fn root_a_wait_for_a_pipe_and_a_disk_name_what_was_waited_for() {
+    if !is_root() {
+        return;
+    }
+    for (behaviour, reason, kind) in [(Behaviour::Pipe, "stream", "pipe"), (Behaviour::Io, "io", "file")] {
+        let place = Place::new();
+        let workload =
+            Workload::new(&place.testbed).op("cuStreamSynchronize", behaviour, Duration::from_millis(5)).calls(100);
+        let (_, finished) = traced(&place, workload, &[]);
+        stretches_add_up(&finished);
+        let of_kind = format!("FROM sched_events WHERE blocked_on = '{reason}' AND target_kind = '{kind}'");
+        let waited = finished.number(&format!("SELECT coalesce(sum(all_blocked_ns), 0) {of_kind}"));
+        assert!(waited > 0, "no wait for a {kind} is told");
+        if behaviour == Behaviour::Io {
+            let requests =
+                finished.number("SELECT count(*) FROM io_events WHERE direction = 'read' AND tid = issuer_tid");
+            assert!(requests > 0, "no request ended a wait");
+            assert!(finished.number("SELECT sum(requests) FROM io_stats") >= requests);
+        }
+    }
+}

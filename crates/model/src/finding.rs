@@ -1,0 +1,291 @@
+//! A diagnosis: what was lost, who is to blame, and the chain of evidence from one to the other.
+//!
+//! The fields' names are a contract: the same object is printed, served over HTTP and returned over MCP.
+
+use serde::Serialize;
+
+use crate::api::words;
+
+words! {
+    /// Why a GPU waits. A closed list: other people's tools match on these words.
+    Cause {
+        CpuPreempted = "cpu-preempted",
+        CpuThrottled = "cpu-throttled",
+        LockWait = "lock-wait",
+        GilWait = "gil-wait",
+        IoWait = "io-wait",
+        PageFault = "page-fault",
+        MemoryReclaim = "memory-reclaim",
+        NetWait = "net-wait",
+        InputStarved = "input-starved",
+        DriverCall = "driver-call",
+        GpuBusy = "gpu-busy",
+        AllocChurn = "alloc-churn",
+        AllocFailed = "alloc-failed",
+        MemoryLeak = "memory-leak",
+        SyncStorm = "sync-storm",
+        LaunchBound = "launch-bound",
+        PageableCopy = "pageable-copy",
+        LazyLoad = "lazy-load",
+        GraphRecapture = "graph-recapture",
+        OomKill = "oom-kill",
+    }
+}
+
+words! {
+    /// How much of the victim's time it takes. The order is from harmless to grave.
+    Severity {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+    }
+}
+
+words! {
+    /// How an edge of a chain is known. The order is from weak to strong.
+    Evidence {
+        /// A record that it needs was lost or never taken.
+        Missing = "missing",
+        /// It follows from what was observed.
+        Inferred = "inferred",
+        /// Seen in the kernel or at the entry and return of a call.
+        Observed = "observed",
+        /// The program or the kernel said so itself: a return code, an OOM kill.
+        Explicit = "explicit",
+    }
+}
+
+/// The answer to "why is my GPU waiting?".
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    pub schema: u32,
+    pub window: Span,
+    pub coverage: Coverage,
+    /// Root cause first.
+    pub findings: Vec<Finding>,
+    pub ruled_out: Vec<RuledOut>,
+    /// Where the time of each thread that feeds a GPU went.
+    pub threads: Vec<Breakdown>,
+}
+
+impl Explanation {
+    pub const SCHEMA: u32 = 1;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+/// What an answer is based on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Coverage {
+    /// Records of all kinds in the window.
+    pub events: u64,
+    pub lost: std::collections::BTreeMap<String, u64>,
+    /// Functions that were not seen all the time.
+    pub sampled: Vec<Sampled>,
+    /// What could not be watched, in words.
+    pub unattached: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sampled {
+    pub op: String,
+    pub fraction: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    pub id: String,
+    pub cause: Cause,
+    pub severity: Severity,
+    /// How sure it is that this is the cause and the culprit: 0 to 1.
+    pub confidence: f64,
+    /// One plain sentence with the numbers.
+    pub summary: String,
+    pub impact: Impact,
+    pub victim: Victim,
+    pub symptom: Option<Symptom>,
+    pub culprit: Option<Culprit>,
+    pub r#where: Vec<Place>,
+    pub chain: Chain,
+    pub fix: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Impact {
+    pub lost_ns: u64,
+    /// Of the victim's time in the window.
+    pub share: f64,
+    pub calls_affected: u64,
+    pub calls_total: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Victim {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub rank: Option<u32>,
+    pub device: Option<u32>,
+    pub cgroup: Option<String>,
+    pub container: Option<String>,
+    pub pod: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Symptom {
+    pub op: String,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub worst_ns: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Culprit {
+    pub pid: u32,
+    /// 0 when it is the process as a whole.
+    pub tid: u32,
+    pub comm: String,
+    /// What it was doing, or what it is when it is not a thread: a device, a cgroup's quota.
+    pub detail: String,
+}
+
+/// A place in the code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// `module` while only the file is known.
+    pub kind: &'static str,
+    pub file: String,
+    pub line: Option<u32>,
+    pub function: Option<String>,
+}
+
+/// From the stalled work to the culprit, one edge after the other. There is always one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "Vec<Edge>")]
+pub struct Chain {
+    first: Edge,
+    rest: Vec<Edge>,
+}
+
+impl Chain {
+    pub fn starting(first: Edge) -> Self {
+        Self { first, rest: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn then(mut self, edge: Edge) -> Self {
+        self.rest.push(edge);
+        self
+    }
+
+    pub fn edges(&self) -> impl Iterator<Item = &Edge> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// A chain is as strong as its weakest edge.
+    pub fn weakest(&self) -> Evidence {
+        self.rest.iter().fold(self.first.evidence, |weakest, edge| weakest.min(edge.evidence))
+    }
+}
+
+impl From<Chain> for Vec<Edge> {
+    fn from(chain: Chain) -> Self {
+        std::iter::once(chain.first).chain(chain.rest).collect()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Edge {
+    pub what: String,
+    pub evidence: Evidence,
+    pub ns: u64,
+    /// Records it rests on: `cuda:ID`, `sched:ID`, `io:ID`, `kernel:ID`.
+    pub refs: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuledOut {
+    pub cause: Cause,
+    pub why: String,
+}
+
+/// Where the wall time of a thread that feeds a GPU went; the parts add up to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Breakdown {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub wall_ns: u64,
+    pub parts: Vec<Part>,
+    /// What it does over and over, where that could be found.
+    pub steps: Option<Steps>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    pub name: TimePart,
+    pub ns: u64,
+}
+
+words! {
+    /// What a dispatch thread's time goes to.
+    TimePart {
+        Launching = "launching",
+        WaitingForGpu = "waiting for the GPU",
+        Copying = "copying",
+        /// Allocating and freeing GPU memory.
+        Memory = "GPU memory calls",
+        /// Loading modules, capturing graphs, everything else inside the GPU's libraries.
+        OtherCalls = "other GPU calls",
+        WaitingForCpu = "waiting for a CPU",
+        Throttled = "stopped by a CPU quota",
+        Lock = "waiting for a lock",
+        Io = "waiting for a disk",
+        Input = "waiting for input",
+        Network = "waiting for the network",
+        Faults = "waiting for memory",
+        Asleep = "asleep on purpose",
+        /// Another thread of the process feeds the GPU meanwhile.
+        Handover = "another thread's turn",
+        OtherWaits = "waiting for something else",
+        Application = "application code",
+    }
+}
+
+/// Iterations of a dispatch thread, found from the order of its calls.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Steps {
+    pub count: u64,
+    pub median_ns: u64,
+    pub p99_ns: u64,
+    /// The call that each step has once.
+    pub marker: String,
+    /// When steps began to take longer or shorter, and by what factor.
+    pub change: Option<StepChange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepChange {
+    pub at_ns: u64,
+    pub factor: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(evidence: Evidence) -> Edge {
+        Edge { what: String::new(), evidence, ns: 0, refs: Vec::new() }
+    }
+
+    #[test]
+    fn a_chain_is_as_strong_as_its_weakest_edge() {
+        let chain = Chain::starting(edge(Evidence::Explicit)).then(edge(Evidence::Inferred));
+        assert_eq!(chain.weakest(), Evidence::Inferred);
+        assert_eq!(chain.then(edge(Evidence::Missing)).weakest(), Evidence::Missing);
+    }
+}

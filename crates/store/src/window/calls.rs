@@ -1,0 +1,118 @@
+//! Single calls: samples that show their order, those that moved memory, and the worst ones.
+
+use std::collections::BTreeSet;
+
+use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, ThreadId};
+use rusqlite::Row;
+
+use super::source::{Source, id, signed, unsigned, word};
+use super::{CallSecond, Window};
+
+const MOST_CALLS: usize = 100_000;
+const MOST_MEMORY_CALLS: usize = 200_000;
+
+/// How many threads' functions, and how many seconds, are searched for single calls outside of the samples.
+const MOST_SEARCHES: usize = 6;
+const MOST_FOUND: i64 = 32;
+
+/// A call is counted in the second it ends in.
+const SEARCH_BEFORE_NS: u64 = 1_000_000_000;
+const SEARCH_AFTER_NS: u64 = 1_500_000_000;
+
+/// The index exists since version 3. Without it every call would have to be looked at.
+const MEMORY_INDEX: &str = "calls INDEXED BY calls_memory";
+
+const COLUMNS: &str = "calls.start_ns, calls.duration_ns, calls.runqueue_ns, calls.blocked_ns, shapes.thread_id,
+    shapes.op_id, shapes.device, shapes.stream, shapes.direction, shapes.handle, shapes.module_id, calls.bytes,
+    calls.address, calls.ret_code, calls.parent_delta_ns, calls.stack_id";
+
+pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
+    window.calls = source.covered(&in_time("calls", ""), span, MOST_CALLS, call)?;
+    if source.has("stretches", "start_ns") {
+        let sql = in_time(MEMORY_INDEX, "AND address IS NOT NULL");
+        window.memory_calls = source.covered(&sql, span, MOST_MEMORY_CALLS, call)?;
+    }
+    if window.calls.spans != [span] {
+        find_slowest(source, window)?;
+        find_failed(source, window)?;
+    }
+    Ok(())
+}
+
+fn in_time(table: &str, condition: &str) -> String {
+    format!(
+        "SELECT {COLUMNS} FROM {table} CROSS JOIN shapes ON shapes.id = calls.shape_id
+         WHERE calls.start_ns >= ? AND calls.start_ns < ? {condition} ORDER BY calls.start_ns LIMIT ?"
+    )
+}
+
+/// The longest call of each of the functions that took most time.
+fn find_slowest(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    let mut sums: Vec<_> = window.call_sums.iter().collect();
+    sums.sort_by_key(|sum| std::cmp::Reverse(sum.sum_ns));
+    let worst = |thread, op| {
+        let seconds = window.call_seconds.iter().filter(|second| second.thread == thread && second.op == op);
+        seconds.max_by_key(|second| second.max_ns).copied()
+    };
+    let seconds: Vec<_> = sums.iter().take(MOST_SEARCHES).filter_map(|sum| worst(sum.thread, sum.op)).collect();
+    for second in seconds {
+        let condition = format!("AND calls.duration_ns >= {}", signed(second.max_ns - second.max_ns / 64));
+        search(source, window, &second, &condition)?;
+    }
+    Ok(())
+}
+
+/// Allocations that failed, in the first and the last seconds in which some did.
+fn find_failed(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    let is_alloc = |op| window.ops.get(&op).is_some_and(|op| op.class == CallClass::Alloc);
+    let failed = window.call_seconds.iter().filter(|second| second.errors > 0 && is_alloc(second.op));
+    let failed: Vec<CallSecond> = failed.copied().collect();
+    let last = failed.len().saturating_sub(MOST_SEARCHES / 2);
+    for (at, second) in failed.iter().enumerate() {
+        if at < MOST_SEARCHES / 2 || at >= last {
+            search(source, window, second, "AND calls.ret_code <> 0")?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds calls of one thread and function around a second that are not there yet.
+fn search(source: &Source<'_>, window: &mut Window, second: &CallSecond, condition: &str) -> rusqlite::Result<()> {
+    let (thread, op) = (second.thread.0, second.op.0);
+    let sql = in_time("calls", &format!("{condition} AND shapes.thread_id = {thread} AND shapes.op_id = {op}"));
+    let from_ns = second.bucket_ns.saturating_sub(SEARCH_BEFORE_NS).max(window.from_ns);
+    let to_ns = second.bucket_ns.saturating_add(SEARCH_AFTER_NS).min(window.to_ns);
+    let known: BTreeSet<u64> = window.calls.rows.iter().map(|call| call.start_ns).collect();
+    source.each(&sql, [signed(from_ns), signed(to_ns), MOST_FOUND], |row| {
+        window.calls.rows.extend(call(row)?.filter(|call| !known.contains(&call.start_ns)));
+        Ok(())
+    })?;
+    window.calls.rows.sort_by_key(|call| call.start_ns);
+    Ok(())
+}
+
+fn call(row: &Row<'_>) -> rusqlite::Result<Option<Call>> {
+    let (Some(thread), Some(op)) = (id(row, 4)?, id(row, 5)?) else { return Ok(None) };
+    let bits = |column| row.get::<_, Option<i64>>(column).map(|value| value.map(i64::cast_unsigned));
+    let start_ns = unsigned(row, 0)?;
+    Ok(Some(Call {
+        start_ns,
+        duration_ns: unsigned(row, 1)?,
+        runqueue_ns: unsigned(row, 2)?,
+        blocked_ns: unsigned(row, 3)?,
+        thread: ThreadId(thread),
+        op: OpId(op),
+        device: id(row, 6)?.and_then(|device| u16::try_from(device).ok()),
+        stream: bits(7)?,
+        direction: word(row, 8, Direction::ALL, Direction::as_str)?,
+        handle: bits(9)?,
+        caller: id(row, 10)?.map(ModuleId),
+        bytes: bits(11)?,
+        address: bits(12)?,
+        ret_code: i32::try_from(row.get::<_, i64>(13)?).unwrap_or(i32::MAX),
+        parent_start_ns: bits(14)?.map(|delta| start_ns.saturating_sub(delta)),
+        wait: None,
+        stack_id: id(row, 15)?,
+    }))
+}

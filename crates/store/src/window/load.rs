@@ -1,0 +1,51 @@
+//! Loading a window: one consistent look at a file that may be written to meanwhile.
+
+use gpuwhy_model::Span;
+
+use super::source::Source;
+use super::{Scope, Window, calls, names, records, sums};
+use crate::{StoreError, Trace};
+
+impl Trace {
+    /// The part of the trace that `scope` names, in bounded time and memory.
+    pub fn window(&self, scope: &Scope) -> Result<Window, StoreError> {
+        self.load(scope).map_err(|error| StoreError::from_sqlite(self.path(), error))
+    }
+
+    fn load(&self, scope: &Scope) -> rusqlite::Result<Window> {
+        let connection = self.connection();
+        // As long as one statement is under way, all others see the same state of the file.
+        let mut first = connection.prepare("SELECT name FROM sqlite_schema")?;
+        let mut first = first.query([])?;
+        first.next()?;
+
+        let source = Source::new(connection)?;
+        let span = span(&source, scope)?;
+        let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, pid: scope.pid, ..Window::default() };
+        names::load(&source, &mut window)?;
+        sums::load(&source, &mut window)?;
+        records::load(&source, &mut window)?;
+        calls::load(&source, &mut window)?;
+        Ok(window)
+    }
+}
+
+/// What was asked for, or from the first to the last moment the file knows.
+fn span(source: &Source<'_>, scope: &Scope) -> rusqlite::Result<Span> {
+    let mut known = vec![
+        "SELECT min(started_ns) FROM sessions",
+        "SELECT min(start_ns) FROM calls",
+        "SELECT max(start_ns) FROM calls",
+        "SELECT max(coalesce(ended_ns, last_commit_ns)) FROM sessions",
+    ];
+    if source.has("stretches", "start_ns") {
+        known.extend(["SELECT min(start_ns) FROM stretches", "SELECT max(start_ns) FROM stretches"]);
+    }
+    let mut moments = Vec::new();
+    for sql in known {
+        moments.extend(source.number(sql)?);
+    }
+    let from_ns = scope.from_ns.or(moments.iter().copied().min()).unwrap_or(0);
+    let to_ns = scope.to_ns.or(moments.iter().map(|last| last + 1).max()).unwrap_or(0);
+    Ok(Span { from_ns, to_ns: to_ns.max(from_ns) })
+}

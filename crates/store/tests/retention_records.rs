@@ -1,0 +1,194 @@
+//! Stretches, kernel work and requests expire together with calls, so that the cap holds for any mix of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::ops::Range;
+use std::path::Path;
+
+use gpuwhy_model::{IoUsage, KernelWork, Stretch};
+use gpuwhy_store::{Options, Writer};
+use support::*;
+
+const CAP: u64 = 2 << 20;
+
+/// The least cap there is.
+const LEAST_CAP: u64 = 1 << 20;
+
+fn capped(path: &Path, cap: u64) -> Writer {
+    Writer::open(path, &session(), &Options { max_size: Some(cap) }).unwrap()
+}
+
+fn assert_under(path: &Path, cap: u64) {
+    let log = path.with_extension("db-wal");
+    let bytes = path.metadata().unwrap().len() + log.metadata().map_or(0, |found| found.len());
+    assert!(bytes <= cap, "{bytes} bytes");
+}
+
+/// Stretches with a new target each, a thousand in five milliseconds.
+fn write_stretches(writer: &mut Writer, cast: &Cast, batch: u64) {
+    let stretch = |at: u64| {
+        let number = batch * 1000 + at;
+        let target = Some(writer.target(&cast.target(&format!("futex {number}"))).unwrap());
+        Stretch { target, blocked_ns: number, ..cast.stretch(number * 5_000) }
+    };
+    let stretches: Vec<Stretch> = (0..1000).map(stretch).collect();
+    writer.stretches(&stretches).unwrap();
+}
+
+#[test]
+fn a_trace_of_stretches_alone_stays_under_the_cap() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, CAP);
+    let cast = Cast::new(&mut writer);
+    for batch in 0..200 {
+        write_stretches(&mut writer, &cast, batch);
+        writer.commit(START_NS + batch * 5_000_000).unwrap();
+        assert_under(&path, CAP);
+    }
+    writer.finish(&end()).unwrap();
+    let kept = number(&path, "SELECT COUNT(*) FROM sched_events");
+    assert!(kept > 5_000, "{kept} stretches in {CAP} bytes");
+    let newest = START_NS as i64 + 199_999 * 5_000;
+    assert_eq!(number(&path, "SELECT MAX(id) FROM sched_events"), newest);
+    assert_eq!(number(&path, "SELECT MIN(id) FROM sched_events"), newest - (kept - 1) * 5_000);
+    let named = "SELECT COUNT(*) FROM sched_events WHERE target = 'futex ' || blocked_ns";
+    assert_eq!(number(&path, named), kept);
+    let targets = number(&path, "SELECT COUNT(*) FROM wait_targets");
+    assert!(targets < kept + 10_000, "{targets} targets of {kept} stretches");
+    // Nothing was lost that is counted in calls.
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM losses"), 0);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn events_of_all_kinds_go_together_the_oldest_first() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, CAP);
+    let cast = Cast::new(&mut writer);
+    for batch in 0..300 {
+        let offsets = |step: usize| (0..400).step_by(step).map(move |at| (batch * 400 + at) * 10_000);
+        writer.calls(&mut offsets(1).map(|at| cast.call(at)).collect::<Vec<_>>()).unwrap();
+        writer.stretches(&offsets(2).map(|at| cast.stretch(at)).collect::<Vec<_>>()).unwrap();
+        writer.kernel_work(&offsets(4).map(|at| cast.reclaim(at)).collect::<Vec<_>>()).unwrap();
+        writer.io_requests(&offsets(8).map(|at| cast.read(at)).collect::<Vec<_>>()).unwrap();
+        writer.commit(START_NS).unwrap();
+        assert_under(&path, CAP);
+    }
+    writer.finish(&end()).unwrap();
+    let views = ["cuda_events", "sched_events", "kernel_events", "io_events"];
+    let oldest = views.map(|view| number(&path, &format!("SELECT MIN(id) FROM {view}")));
+    let newest = views.map(|view| number(&path, &format!("SELECT MAX(id) FROM {view}")));
+    assert!(oldest[0] > START_NS as i64, "something expired");
+    assert!(oldest.iter().all(|oldest_ns| oldest_ns - oldest[0] <= 80_000), "{oldest:?}");
+    assert!(newest.iter().all(|newest_ns| newest[0] - newest_ns <= 80_000), "{newest:?}");
+    // Only calls are counted.
+    let calls = number(&path, "SELECT COUNT(*) FROM cuda_events");
+    assert_eq!(number(&path, "SELECT stored FROM sessions"), calls);
+    assert_eq!(number(&path, "SELECT count FROM losses WHERE reason = 'expired'"), 120_000 - calls);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn stretches_make_room_for_calls() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, CAP);
+    let cast = Cast::new(&mut writer);
+    (0..20).for_each(|batch| write_stretches(&mut writer, &cast, batch));
+    let later_ns = 3_600_000_000_000;
+    for batch in 0..60 {
+        let calls = (0..1000).map(|at| cast.call(later_ns + (batch * 1000 + at) * 5_000));
+        writer.calls(&mut calls.collect::<Vec<_>>()).unwrap();
+        writer.commit(START_NS).unwrap();
+        assert_under(&path, CAP);
+    }
+    writer.finish(&end()).unwrap();
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM sched_events"), 0);
+    assert!(number(&path, "SELECT COUNT(*) FROM cuda_events") > 20_000);
+    assert!(number(&path, "SELECT COUNT(*) FROM wait_targets") < 1_500);
+}
+
+#[test]
+fn more_new_targets_at_once_than_the_cap_has_room_for_are_written_in_parts() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, LEAST_CAP);
+    let cast = Cast::new(&mut writer);
+    for batch in 0..4 {
+        let stretch = |at: u64| {
+            let name = format!("{batch}.{at}.{}", "x".repeat(2000));
+            Stretch { target: Some(writer.target(&cast.target(&name)).unwrap()), ..cast.stretch(batch * 1000 + at) }
+        };
+        let stretches: Vec<Stretch> = (0..300).map(stretch).collect();
+        writer.stretches(&stretches).unwrap();
+        writer.commit(START_NS).unwrap();
+        assert_under(&path, LEAST_CAP);
+    }
+    writer.finish(&end()).unwrap();
+    let kept = number(&path, "SELECT COUNT(*) FROM sched_events");
+    assert!(kept >= 300, "{kept}");
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM sched_events WHERE LENGTH(target) = 1024"), kept);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn what_devices_did_is_kept_longer_than_stretches_but_not_beyond_the_cap() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, CAP);
+    let cast = Cast::new(&mut writer);
+    let seconds = 300;
+    for second in 0..seconds {
+        let bucket_ns = START_NS + second * 1_000_000_000;
+        let usage = |disk| IoUsage {
+            bucket_ns,
+            process: cast.process,
+            device: format!("disk-{disk}"),
+            requests: 1,
+            bytes: 1,
+            busy_ns: 1,
+        };
+        writer.io_usage(&(0..100).map(usage).collect::<Vec<_>>()).unwrap();
+        let stretches = (0..200).map(|at| cast.stretch(second * 1_000_000_000 + at * 5_000));
+        writer.stretches(&stretches.collect::<Vec<_>>()).unwrap();
+        writer.commit(bucket_ns).unwrap();
+        assert_under(&path, CAP);
+    }
+    writer.finish(&end()).unwrap();
+    let kept = number(&path, "SELECT COUNT(DISTINCT bucket_ns) FROM io_stats");
+    assert!((20..seconds as i64).contains(&kept), "{kept} seconds");
+    let newest = number(&path, "SELECT MAX(bucket_ns) FROM io_stats");
+    assert_eq!(newest, START_NS as i64 + (seconds as i64 - 1) * 1_000_000_000);
+    assert!(number(&path, "SELECT COUNT(*) FROM sched_events") > 3_000);
+}
+
+/// Sums so long that they make room for each other, and not the events for them.
+fn write_sums(writer: &mut Writer, cast: &Cast, seconds: Range<u64>) {
+    for second in seconds {
+        let bucket_ns = START_NS + second * 1_000_000_000;
+        let device = "x".repeat(3000);
+        let usage = IoUsage { bucket_ns, process: cast.process, device, requests: 1, bytes: 1, busy_ns: 1 };
+        writer.io_usage(&[usage]).unwrap();
+        writer.commit(bucket_ns).unwrap();
+    }
+}
+
+#[test]
+fn an_earlier_session_keeps_its_names_until_the_last_of_its_records_is_gone() {
+    let (_directory, path) = temporary();
+    let mut first = capped(&path, CAP);
+    let cast = Cast::new(&mut first);
+    let target = Some(first.target(&cast.target("0x7f12a0")).unwrap());
+    first.kernel_work(&[KernelWork { target, ..cast.reclaim(5) }]).unwrap();
+    first.finish(&end()).unwrap();
+    let mut second = capped(&path, CAP);
+    let cast = Cast::new(&mut second);
+    write_sums(&mut second, &cast, 10..400);
+    assert!(number(&path, "SELECT COUNT(*) FROM io_usage") < 390);
+    let work = "SELECT comm, target, session_id FROM kernel_events";
+    assert_eq!(lines(&path, work), ["python 0x7f12a0 1"]);
+    (0..40).for_each(|batch| write_stretches(&mut second, &cast, 1_000_000 + batch));
+    write_sums(&mut second, &cast, 6000..6400);
+    second.finish(&end()).unwrap();
+    assert_eq!(lines(&path, work), [""; 0]);
+    assert_eq!(lines(&path, "SELECT DISTINCT session_id FROM processes"), ["2"]);
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM wait_targets WHERE process_id = 1"), 0);
+}

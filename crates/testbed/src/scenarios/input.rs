@@ -1,0 +1,44 @@
+//! The dispatch thread waits for someone else's bytes.
+
+use super::{Need, Scenario, truth::Blame};
+use gpuwhy_model::Cause;
+
+pub(super) const SLOW_PEER: Scenario = Scenario {
+    name: "slow-peer",
+    summary: "a server that the dispatch thread asks over TCP answers late",
+    cause: Some(Cause::NetWait),
+    needs: &[],
+    stage: |stage| stage.blame(Blame::PeersMainThreads).server("server"),
+};
+
+pub(super) const SLOW_PIPE: Scenario = Scenario {
+    name: "slow-pipe",
+    summary: "the process that makes the batches computes longer than the GPU takes for a step",
+    cause: Some(Cause::InputStarved),
+    needs: &[],
+    stage: |stage| Ok(stage.producer("loader").blame(Blame::PeersMainThreads)),
+};
+
+pub(super) const SLOW_WORKER_IO: Scenario = Scenario {
+    name: "slow-worker-io",
+    summary: "the process that makes the batches reads the disk longer than the GPU takes for a step",
+    cause: Some(Cause::InputStarved),
+    needs: &[Need::DirectIo],
+    stage: |stage| Ok(stage.fault("slow-pipe").producer("disk-loader").blame(Blame::PeersMainThreads)),
+};
+
+pub(super) const SLOW_QUEUE: Scenario = Scenario {
+    name: "slow-queue",
+    summary: "the thread that fills the queue of batches computes longer than the GPU takes for a step",
+    cause: Some(Cause::InputStarved),
+    needs: &[],
+    stage: |stage| Ok(stage.blame(Blame::Named)),
+};
+
+pub(super) const PYTHON_DATALOADER: Scenario = Scenario {
+    name: "python-dataloader",
+    summary: "a Python worker process makes batches more slowly than the training loop uses them",
+    cause: Some(Cause::InputStarved),
+    needs: &[Need::Python],
+    stage: |stage| Ok(stage.python().blame(Blame::Named)),
+};

@@ -57,10 +57,15 @@ pub struct Pipeline {
     started: Instant,
     bucket_ns: u64,
     clocks: HashMap<TaskId, ThreadSnapshot>,
+    /// Whether a watched thread waited for a device in this bucket of time.
+    waited_for_io: bool,
     kernel_losses: Losses,
     not_written: u64,
     last_commit: Instant,
 }
+
+/// Reasons of waits that block devices end.
+const DEVICES: [usize; 2] = [WaitReason::Io as usize, WaitReason::Fault as usize];
 
 /// A crash loses at most this much, plus what is on its way.
 const COMMIT_EVERY: Duration = Duration::from_millis(400);
@@ -90,6 +95,7 @@ impl Pipeline {
             live: Live::default(),
             started: Instant::now(),
             clocks: HashMap::new(),
+            waited_for_io: false,
             kernel_losses: Losses::default(),
             not_written: 0,
             last_commit: Instant::now(),
@@ -314,6 +320,8 @@ impl Pipeline {
                 major_faults: now.major_faults.saturating_sub(last.major_faults),
             });
         }
+        let for_a_device = |times: &ThreadTimes| DEVICES.iter().any(|&reason| times.blocked_ns[reason] > 0);
+        self.waited_for_io |= times.iter().any(for_a_device);
         self.writer.thread_times(&times)
     }
 
@@ -333,9 +341,8 @@ impl Pipeline {
     }
 
     fn tick(&mut self, tick: &Tick) -> Result<(), StoreError> {
-        let waited_for_io = tick.threads.iter().any(|report| self.has_waited_for_io(&report.snapshot));
         self.thread_times(&tick.threads)?;
-        self.io_usage(&tick.io, waited_for_io)?;
+        self.io_usage(&tick.io)?;
         self.kernel_losses = tick.losses;
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
@@ -357,13 +364,8 @@ impl Pipeline {
         Ok(())
     }
 
-    fn has_waited_for_io(&self, now: &ThreadSnapshot) -> bool {
-        const DEVICES: [usize; 2] = [WaitReason::Io as usize, WaitReason::Fault as usize];
-        let before = self.clocks.get(&now.owner.task);
-        DEVICES.iter().any(|&reason| now.blocked_ns[reason] > before.map_or(0, |before| before.blocked_ns[reason]))
-    }
-
-    fn io_usage(&mut self, sums: &[((Device, u32), IoSums)], is_wanted: bool) -> Result<(), StoreError> {
+    fn io_usage(&mut self, sums: &[((Device, u32), IoSums)]) -> Result<(), StoreError> {
+        let is_wanted = std::mem::take(&mut self.waited_for_io);
         let Self { clock, processes, writer, ops, waits, .. } = self;
         let naming = &mut Naming { clock, processes, writer, ops };
         let usage = waits.io_usage(sums, is_wanted, self.bucket_ns, naming)?;

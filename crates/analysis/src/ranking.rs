@@ -12,6 +12,9 @@ const EXPLAINED_BY: &[(Cause, Cause)] = &[
     (Cause::GraphRecapture, Cause::LaunchBound),
 ];
 
+/// Of a thread's time.
+const LITTLE: f64 = 0.05;
+
 pub(crate) fn rank(verdicts: Vec<Verdict>) -> (Vec<Finding>, Vec<RuledOut>) {
     let mut findings = Vec::new();
     let mut ruled_out: Vec<(Cause, String, f64)> = Vec::new();
@@ -71,17 +74,27 @@ fn weight(finding: &Finding) -> f64 {
 }
 
 fn sort(findings: &mut [Finding]) {
-    let is_no_problem = |finding: &Finding| finding.cause == Cause::GpuBusy;
     let is_said = |finding: &Finding| finding.chain.weakest() == Evidence::Explicit;
     findings.sort_by(|one, other| {
-        (is_no_problem(one), std::cmp::Reverse(one.severity))
-            .cmp(&(is_no_problem(other), std::cmp::Reverse(other.severity)))
-            .then(is_said(other).cmp(&is_said(one)))
+        (place(one), is_said(other))
+            .cmp(&(place(other), is_said(one)))
             .then(weight(other).total_cmp(&weight(one)))
             .then(one.cause.cmp(&other.cause))
     });
     for (at, finding) in findings.iter_mut().enumerate() {
         finding.id = format!("f{}", at + 1);
+    }
+}
+
+/// The grave ones first. A busy GPU is no problem, but says more than something that hardly takes any time.
+fn place(finding: &Finding) -> u8 {
+    let is_little = finding.impact.share < LITTLE || finding.cause == Cause::CpuPreempted;
+    match finding.severity {
+        Severity::High => 0,
+        Severity::Medium => 1,
+        Severity::Low if finding.cause == Cause::GpuBusy => 3,
+        Severity::Low if is_little => 4,
+        Severity::Low => 2,
     }
 }
 

@@ -18,13 +18,10 @@ use crate::words::share;
 const LEAST_OCCURRENCES: usize = 6;
 
 /// Share of the distances between occurrences that must be about the same.
-const LEAST_REGULAR: f64 = 0.8;
+const LEAST_REGULAR: f64 = 0.6;
 
 /// About the same: off by so much, or by two calls.
 const TOLERANCE: f64 = 0.15;
-
-/// The mean distance may be this much more than the usual one; calls that come in bursts have far longer ones between.
-const MOST_BURSTY: f64 = 1.25;
 
 /// Share of the time that a marker must span.
 const LEAST_SPANNED: f64 = 0.5;
@@ -136,8 +133,7 @@ impl<'w> Sequence<'w> {
         let Some(&median) = distances.get(distances.len() / 2) else { return false };
         let tolerance = (median as f64 * TOLERANCE).max(2.0);
         let regular = distances.iter().filter(|&&distance| distance.abs_diff(median) as f64 <= tolerance).count();
-        let mean = distances.iter().sum::<usize>() as f64 / distances.len() as f64;
-        regular as f64 >= LEAST_REGULAR * distances.len() as f64 && mean <= MOST_BURSTY * median as f64
+        regular as f64 >= LEAST_REGULAR * distances.len() as f64
     }
 
     /// Whether these calls go on for most of the time that the thread's calls do.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpuwhy_analysis::explain;
 use gpuwhy_model::{
-    Call, CallClass, CpuTaker, Explanation, Histogram, IoRequest, IoUsage, KernelWork, Layer, LifeKind, ModuleId, OpId,
-    Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason,
-    WaitTarget, WorkKind,
+    Call, CallClass, Cause, CpuTaker, Evidence, Explanation, Histogram, IoRequest, IoUsage, KernelWork, Layer,
+    LifeKind, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind,
+    ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_store::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
 use proptest::collection::vec;
@@ -54,6 +54,51 @@ fn rows_in_any_order_and_twice_give_the_same_first_cause() {
     let explanation = explain(&window);
     assert_eq!(explanation.findings[0].cause, gpuwhy_model::Cause::IoWait);
     assert_eq!(explanation.findings[0].impact.share, 0.3);
+}
+
+#[test]
+fn numbers_that_were_used_again_do_not_mix_two_threads_up() {
+    let mut held = None;
+    let explanation = training(|scene, thread, at| {
+        let (_, holder, lock) = *held.get_or_insert_with(|| {
+            (scene.program(77, "gone"), scene.program(77, "holder"), scene.target(TargetKind::Lock, "0x7f00"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 4 * MS, lock, holder));
+    })
+    .explained();
+    let finding = only(&explanation, Cause::LockWait);
+    assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("holder"));
+}
+
+#[test]
+fn a_wait_that_never_ended_is_on_the_clock_and_blames_nobody() {
+    let mut scene = training(|_, _, _| {});
+    let thread = scene.window.calls.rows[0].thread;
+    let wall_ns = scene.times(thread).wall_ns;
+    scene.times(thread).blocked_ns[WaitReason::Futex as usize] = wall_ns * 2 / 5;
+    let explanation = scene.explained();
+    let waits = explanation.findings.iter().filter(|finding| finding.cause == Cause::LockWait);
+    for finding in waits {
+        assert!(finding.culprit.is_none() && finding.confidence <= 0.5, "{finding:#?}");
+        assert_eq!(finding.chain.weakest(), Evidence::Missing);
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_changes_no_blame() {
+    let mut held = None;
+    let mut scene = training(|scene, thread, at| {
+        let (holder, lock) =
+            *held.get_or_insert_with(|| (scene.program(7, "holder"), scene.target(TargetKind::Lock, "0x7f00")));
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 4 * MS, lock, holder));
+    });
+    let half = scene.window.stretches.rows.len() / 2;
+    for stretch in &mut scene.window.stretches.rows[half..] {
+        stretch.start_ns = stretch.start_ns.saturating_sub(3_600_000 * MS);
+    }
+    let explanation = scene.explained();
+    let finding = only(&explanation, Cause::LockWait);
+    assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("holder"));
 }
 
 #[test]

@@ -309,3 +309,36 @@ fn threads_that_wait_for_each_other_in_a_circle_are_cut() {
     .explained();
     assert_eq!(explanation.findings[0].cause, Cause::LockWait);
 }
+
+#[test]
+fn threads_that_suffer_from_the_same_culprit_are_one_finding_told_of_the_worst() {
+    let mut scene = Scene::new(10 * S);
+    let process = scene.process(4711, "python");
+    let threads = [scene.thread(process, 4711, "python"), scene.thread(process, 4712, "feeder")];
+    let hogs = [scene.program(1, "stress"), scene.program(2, "stress")];
+    for step in 0..500 {
+        for (thread, (hog, taken_ns)) in threads.into_iter().zip(hogs.into_iter().zip([3 * MS, 6 * MS])) {
+            scene.stretch(thread, step * 20 * MS, Off::runnable(taken_ns, Some(hog)));
+            scene.step(thread, step * 20 * MS + 8 * MS, 20, 11 * MS);
+        }
+    }
+    let explanation = scene.explained();
+    let finding = only(&explanation, Cause::CpuPreempted);
+    assert_eq!((finding.victim.tid, finding.impact.share, finding.impact.calls_affected), (4712, 0.3, 1000));
+    assert_eq!(explanation.threads.len(), 2);
+}
+
+#[test]
+fn a_busy_gpu_comes_after_what_is_grave_and_before_what_hardly_takes_any_time() {
+    let mut hog = None;
+    let explanation = training(|scene, thread, at| {
+        let hog = *hog.get_or_insert_with(|| scene.program(1, "stress"));
+        scene.stretch(thread, at, Off::blocked(WaitReason::Io, 4 * MS));
+        scene.stretch(thread, at + 5 * MS, Off::runnable(400 * US, Some(hog)));
+    })
+    .explained();
+    let causes: Vec<Cause> = explanation.findings.iter().map(|finding| finding.cause).collect();
+    assert_eq!(causes, [Cause::IoWait, Cause::GpuBusy, Cause::CpuPreempted]);
+    let ids: Vec<&str> = explanation.findings.iter().map(|finding| finding.id.as_str()).collect();
+    assert_eq!(ids, ["f1", "f2", "f3"]);
+}

@@ -14,7 +14,7 @@
 //! Allocate once and keep it: no `torch.cuda.empty_cache()` in the loop, a caching or pooled allocator, buffers of a
 //! fixed size. In PyTorch `expandable_segments:True` helps when sizes vary.
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence};
+use gpuwhy_model::{CallClass, Cause, Chain, Evidence, WorkKind};
 
 use super::driver_call::Ioctls;
 use super::{Check, Rule, advice};
@@ -29,9 +29,11 @@ const LAUNCHES_PER_PAIR: u64 = 20;
 const MOST_SECONDS: f64 = 0.8;
 const LEAST_PER_SECOND: u64 = 2;
 
-/// So few allocations a step, that take so long each, nearly all of it in the driver, are the driver's fault.
+/// So few allocations a step, that take so long each with their release, nearly all of it in the driver, are the
+/// driver's fault. Where steps are not known they have to take even longer.
 const FEW_PER_STEP: f64 = 4.0;
-const SLOW_CALL_NS: u64 = 300_000;
+const SLOW_NS: u64 = 300_000;
+const VERY_SLOW_NS: u64 = 1_000_000;
 const MOSTLY_DRIVER: f64 = 0.7;
 
 const FIX: &[&str] = &[
@@ -43,7 +45,10 @@ const FIX: &[&str] = &[
 struct Churn {
     allocs: Steady,
     frees: Steady,
+    /// Of the process: one thread may free what another one allocated.
     pairs: u64,
+    /// Seconds in which the process allocated.
+    seconds: u64,
     busy_ns: u64,
     lost_ns: u64,
 }
@@ -52,8 +57,18 @@ impl Churn {
     fn of(case: &ThreadCase<'_, '_>) -> Self {
         let of_class = |wanted| steady(case.situation, case.thread, move |op| op.class == wanted);
         let (allocs, frees) = (of_class(CallClass::Alloc), of_class(CallClass::Free));
+        let own = case.situation.dispatchers.iter().filter(|one| one.process_id == case.thread.process_id);
+        let (mut made, mut given_back, mut seconds) = (0u64, 0u64, 0);
+        for thread in own {
+            let of_class = |wanted| steady(case.situation, thread, move |op| op.class == wanted);
+            let allocs = of_class(CallClass::Alloc);
+            made = made.saturating_add(allocs.calls);
+            given_back = given_back.saturating_add(of_class(CallClass::Free).calls);
+            seconds = seconds.max(allocs.seconds);
+        }
         Self {
-            pairs: allocs.calls.min(frees.calls),
+            pairs: made.min(given_back),
+            seconds,
             busy_ns: allocs.ns.saturating_add(frees.ns),
             lost_ns: part(case.thread.wall_ns(), allocs.share() + frees.share()),
             allocs,
@@ -82,7 +97,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 }
 
 fn tell(case: &ThreadCase<'_, '_>, churn: &Churn) -> Draft {
-    let Churn { allocs, frees, pairs, busy_ns, lost_ns } = churn;
+    let Churn { allocs, frees, pairs, busy_ns, lost_ns, .. } = churn;
     let (name, lost) = (case.name(), percent(case.share(*lost_ns)));
     let is_memory = |op| matches!(case.situation.class_of(op), Some(CallClass::Alloc | CallClass::Free));
     let each = duration(busy_ns / churn.calls().max(1));
@@ -109,10 +124,10 @@ fn tell(case: &ThreadCase<'_, '_>, churn: &Churn) -> Draft {
 }
 
 fn is_churn(case: &ThreadCase<'_, '_>, churn: &Churn) -> bool {
-    let Churn { allocs, pairs, .. } = churn;
+    let Churn { allocs, pairs, seconds: busy_seconds, .. } = churn;
     let steady_launches = case.thread.launches / 3 * 2;
     let seconds = allocs.of_ns / 1_000_000_000;
-    let is_often = allocs.seconds as f64 >= MOST_SECONDS * seconds as f64;
+    let is_often = *busy_seconds as f64 >= MOST_SECONDS * seconds as f64;
     let is_lasting = is_often && *pairs >= LEAST_PER_SECOND * seconds.max(1);
     let is_each_step = steady_steps(case).is_some_and(|steps| *pairs as f64 >= 0.9 * steps);
     *pairs > 0 && (*pairs >= steady_launches / LAUNCHES_PER_PAIR || is_each_step || is_lasting)
@@ -132,9 +147,11 @@ fn other_cause(case: &ThreadCase<'_, '_>, churn: &Churn) -> Option<String> {
     }
     let ioctls = Ioctls::of(case);
     let in_memory = ioctls.share_in(case, |class| matches!(class, CallClass::Alloc | CallClass::Free));
-    let is_driver = case.share(part(ioctls.all_ns, in_memory)) >= MOSTLY_DRIVER * case.share(churn.lost_ns);
-    let is_few = steady_steps(case).is_some_and(|steps| pairs as f64 <= FEW_PER_STEP * steps);
-    let is_slow = churn.busy_ns / pairs.max(1) >= SLOW_CALL_NS;
+    let in_ioctls_ns = case.thread.times.work_ns[WorkKind::Ioctl as usize];
+    let is_driver = case.share(part(in_ioctls_ns, in_memory)) >= MOSTLY_DRIVER * case.share(churn.lost_ns);
+    let mean_ns = churn.busy_ns / pairs.max(1);
+    let is_few = steady_steps(case).map_or(mean_ns >= VERY_SLOW_NS, |steps| pairs as f64 <= FEW_PER_STEP * steps);
+    let is_slow = mean_ns >= SLOW_NS;
     (is_driver && is_few && is_slow)
         .then(|| format!("{name} allocates {pairs} times, but it is the driver that takes long for each"))
 }

@@ -122,5 +122,5 @@ fn is_habit(situation: &Situation<'_>, thread: ThreadId, errors: u64) -> bool {
     let process = situation.process_id(thread);
     let own = situation.dispatchers.iter().filter(|dispatcher| dispatcher.process_id == process);
     let steps = own.filter_map(|dispatcher| dispatcher.steps.as_ref()).map(|steps| steps.count).max();
-    errors >= HABIT && steps.is_some_and(|steps| errors.saturating_mul(STEPS_BETWEEN) >= steps)
+    errors >= HABIT && steps.is_none_or(|steps| errors.saturating_mul(STEPS_BETWEEN) >= steps)
 }

@@ -8,13 +8,14 @@
 //! # When it is not reported
 //! Time in which the cgroup's CPU quota was used up is `cpu-throttled`. Time that the tracer took is never a finding.
 //! A run queue without anybody on the CPU is the latency of a wake-up, not a preemption. Less than a tenth of the time
-//! is usual on a busy machine and is reported as low.
+//! is usual on a busy machine and is reported as low. So is up to a fifth of it when the thread waits for the GPU three
+//! times as long: then it is ahead of the GPU, which has work to do in the meantime.
 //!
 //! # How to fix it
 //! Give the thread a CPU of its own: pin the job and the other load to different CPUs (`taskset`, cpusets, Kubernetes'
 //! static CPU manager), lower the other's priority (`nice`, `cpu.weight`), or start fewer workers than there are CPUs.
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, Severity};
+use gpuwhy_model::{Cause, Chain, Edge, Evidence, Severity, TimePart};
 
 use super::takers::{Most, Takers};
 use super::{Check, Rule};
@@ -27,6 +28,10 @@ pub const RULE: Rule =
 
 /// A share that a busy machine takes anyway.
 const USUAL_SHARE: f64 = 0.1;
+
+/// A thread that waits for the GPU so many times as long as for a CPU is ahead of the GPU, up to a share that is not.
+const AHEAD: u64 = 3;
+const MOST_HIDDEN: f64 = 0.2;
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let times = case.thread.times;
@@ -79,9 +84,15 @@ fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, 
         ],
         calls_affected: takers.records,
         backing: Backing { share: backed(case, takers) * coherent(known_ns, lost_ns), records: takers.records },
-        most_severe: if case.share(lost_ns) < USUAL_SHARE { Severity::Low } else { Severity::High },
+        most_severe: if is_harmless(case, lost_ns) { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
+}
+
+fn is_harmless(case: &ThreadCase<'_, '_>, lost_ns: u64) -> bool {
+    let share = case.share(lost_ns);
+    let is_ahead = case.thread.part_ns(TimePart::WaitingForGpu) >= lost_ns.saturating_mul(AHEAD);
+    share < USUAL_SHARE || (share < MOST_HIDDEN && is_ahead)
 }
 
 fn waited(case: &ThreadCase<'_, '_>, lost_ns: u64, cited: Vec<String>) -> Edge {
@@ -115,7 +126,7 @@ fn unrecorded(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
     Draft {
         fix: super::advice(&["Trace again to see who runs on those CPUs."]),
         backing: Backing { share: 1.0, records: 0 },
-        most_severe: if case.share(lost_ns) < USUAL_SHARE { Severity::Low } else { Severity::Medium },
+        most_severe: if is_harmless(case, lost_ns) { Severity::Low } else { Severity::Medium },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
 }

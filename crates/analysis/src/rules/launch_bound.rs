@@ -1,8 +1,8 @@
 //! The host cannot launch fast enough: the GPU is done with a kernel before the next one comes.
 //!
 //! # How it is detected
-//! The thread hardly ever waits for the GPU (at most a tenth of its time), and spends at least four fifths on launching
-//! and on its own code between launches, of which launch calls alone are more than a third.
+//! As long as it has a CPU, the thread hardly ever waits for the GPU (at most a tenth of the time), and spends at least
+//! four fifths on launching and on its own code between launches, of which launch calls alone are more than a third.
 //!
 //! # When it is not reported
 //! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU
@@ -17,7 +17,7 @@ use gpuwhy_store::CallSum;
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::dispatcher::is_launch;
-use crate::words::{duration, percent};
+use crate::words::{duration, percent, share};
 
 pub const RULE: Rule =
     Rule { cause: Cause::LaunchBound, page: include_str!("launch_bound.rs"), check: Check::Thread(check) };
@@ -39,10 +39,11 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let blocked_ns = blocked_launches_ns(case);
     let launching_ns = thread.part_ns(TimePart::Launching).saturating_sub(blocked_ns);
     let own_ns = launching_ns.saturating_add(thread.part_ns(TimePart::Application));
-    let waiting = case.share(thread.part_ns(TimePart::WaitingForGpu).saturating_add(blocked_ns));
-    let is_bound = case.share(launching_ns) >= LEAST_LAUNCHING
-        && case.share(own_ns) >= LEAST_ON_ITS_OWN
-        && waiting <= MOST_WAITING;
+    let no_cpu_ns = thread.part_ns(TimePart::WaitingForCpu).saturating_add(thread.part_ns(TimePart::Throttled));
+    let with_cpu = |ns| share(ns, thread.wall_ns().saturating_sub(no_cpu_ns));
+    let waiting = with_cpu(thread.part_ns(TimePart::WaitingForGpu).saturating_add(blocked_ns));
+    let is_bound =
+        with_cpu(launching_ns) >= LEAST_LAUNCHING && with_cpu(own_ns) >= LEAST_ON_ITS_OWN && waiting <= MOST_WAITING;
     if is_bound {
         return case.judge(tell(case, launching_ns, waiting));
     }

@@ -60,7 +60,8 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
         return rule_out(format!("{} are live at the end, and that did not grow steadily", bytes(memory.live)));
     };
     let leaked = memory.leaked();
-    let missing = missing_frees(situation, process, memory.frees);
+    // Where frees of memory that nobody allocated are found, as many allocations without a free are to be expected.
+    let missing = missing_frees(situation, process, memory.frees).max(memory.orphans);
     if leaked.count < LEAST_LEAKED || leaked.count <= missing.saturating_mul(2) {
         return rule_out(format!("{missing} frees have no record, which explains what seems to stay"));
     }
@@ -95,6 +96,8 @@ struct Memory {
     live: u64,
     least: Vec<Option<u64>>,
     frees: u64,
+    /// Frees of what was not known to be allocated, after warming up.
+    orphans: u64,
     last_thread: Option<ThreadId>,
 }
 
@@ -131,6 +134,7 @@ impl Memory {
             live: 0,
             least: vec![None; PARTS],
             frees: 0,
+            orphans: 0,
             last_thread: None,
         };
         own.into_iter().for_each(|call| memory.take(situation, call));
@@ -148,7 +152,9 @@ impl Memory {
             }
             (Some(CallClass::Free), _) => {
                 self.frees += 1;
-                self.release(address);
+                let is_warm = call.start_ns >= self.warm_ns();
+                let is_orphan = !self.release(address);
+                self.orphans += u64::from(is_warm && is_orphan);
             }
             _ => {}
         }
@@ -158,10 +164,15 @@ impl Memory {
         }
     }
 
-    fn release(&mut self, address: u64) {
-        if let Some(gone) = self.addresses.remove(&address) {
-            self.live = self.live.saturating_sub(gone.site.1);
-        }
+    /// Whether it was known.
+    fn release(&mut self, address: u64) -> bool {
+        let gone = self.addresses.remove(&address);
+        self.live = self.live.saturating_sub(gone.as_ref().map_or(0, |gone| gone.site.1));
+        gone.is_some()
+    }
+
+    fn warm_ns(&self) -> u64 {
+        self.from_ns.saturating_add(self.part_ns)
     }
 
     /// `None` unless each part has more than the one before, and it goes on.
@@ -177,7 +188,7 @@ impl Memory {
 
     /// What was allocated after warming up and is still there.
     fn leaked(&self) -> Leaked {
-        let warm_ns = self.from_ns.saturating_add(self.part_ns);
+        let warm_ns = self.warm_ns();
         let mut sites: BTreeMap<Site, u64> = BTreeMap::new();
         let mut count = 0;
         for live in self.addresses.values().filter(|live| live.at_ns >= warm_ns) {

@@ -63,7 +63,8 @@ fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64, gaps: &Gaps) 
     };
     let waiting_ns = case.thread.part_ns(TimePart::WaitingForGpu);
     let waited = format!("{name} waited for the GPU {times}, {} in all", duration(waiting_ns));
-    let idle = format!("after each wait the GPU had nothing to do until more was launched, {} in all", duration(lost_ns));
+    let idle =
+        format!("after each wait the GPU had nothing to do until more was launched, {} in all", duration(lost_ns));
     let cited = case.longest_calls(|call| Some(call.op) == op);
     let chain = Chain::starting(edge(waited, Evidence::Observed, waiting_ns, cited)).then(edge(
         idle,

@@ -29,7 +29,7 @@ static __always_inline void note_request(struct request *request, __u64 issued_n
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct request_state state = {
 	    .issued_ns = issued_ns,
-	    .issuer = {.pid = task->tgid, .tid = task->pid},
+	    .issuer = task_id(task),
 	};
 	__u64 key = (__u64)request;
 

@@ -90,7 +90,7 @@ static __noinline int introduce_caller(struct task_struct *task)
 	__u8 known = 1;
 
 	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
-	record = introduction(task, bpf_get_current_cgroup_id());
+	record = introduction(task_id(task), &task->comm, bpf_get_current_cgroup_id());
 	if (record)
 		ring_submit_urgent(record);
 	return 0;

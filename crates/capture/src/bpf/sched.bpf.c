@@ -118,26 +118,23 @@ static __always_inline bool in_interrupt(void *ctx, struct task_struct *current)
 	return false;
 }
 
-static __always_inline struct task_id task_id(struct task_struct *task)
+/* Tells user space who a thread is that is about to be named. */
+static __always_inline void introduce_once(struct task_id task, __u64 started_ns, const void *comm)
 {
-	struct task_id id = {.pid = task->tgid, .tid = task->pid};
-
-	return id;
-}
-
-static __always_inline void introduce_once(struct task_struct *task)
-{
-	__u32 tid = task->pid;
-	__u64 started = task->start_time;
-	__u64 *seen = bpf_map_lookup_elem(&introduced, &tid);
+	__u64 *seen = bpf_map_lookup_elem(&introduced, &task.tid);
 	struct thread_record *record;
 
-	if (tid == 0 || (seen && *seen == started))
+	if (!task.tid || (seen && *seen == started_ns))
 		return;
-	bpf_map_update_elem(&introduced, &tid, &started, BPF_ANY);
-	record = introduction(task, 0);
+	bpf_map_update_elem(&introduced, &task.tid, &started_ns, BPF_ANY);
+	record = introduction(task, comm, 0);
 	if (record)
 		ring_submit(record);
+}
+
+static __always_inline void introduce_task(struct task_struct *task)
+{
+	introduce_once(task_id(task), task->start_time, &task->comm);
 }
 
 static __always_inline enum wait_reason reason_of(struct task_struct *task)
@@ -216,7 +213,7 @@ static __always_inline void leaves_cpu(struct task_struct *prev, struct task_str
 		thread->preempted_by = task_id(next);
 		thread->is_throttled = is_throttled(prev);
 		queues_for_cpu(thread);
-		introduce_once(next);
+		introduce_task(next);
 	} else {
 		thread->place = PLACE_BLOCKED;
 		thread->wait_reason = reason_of(prev);
@@ -285,28 +282,6 @@ static __always_inline void add_turn(struct cpu_history *history, struct task_id
 	}
 }
 
-/* Tells user space who a thread is that is about to be named. */
-static __always_inline void introduce_run(const struct cpu_run *run)
-{
-	__u32 tid = run->task.tid;
-	__u64 started = run->thread_started_ns;
-	__u64 *seen = bpf_map_lookup_elem(&introduced, &tid);
-	struct thread_record *record;
-
-	if (seen && *seen == started)
-		return;
-	bpf_map_update_elem(&introduced, &tid, &started, BPF_ANY);
-	record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
-	if (!record)
-		return;
-	fill_head(&record->head, RECORD_THREAD, run->task.pid, bpf_ktime_get_ns());
-	record->tid = tid;
-	record->reserved = 0;
-	record->cgroup_id = 0;
-	__builtin_memcpy(record->comm, run->comm, sizeof(record->comm));
-	ring_submit(record);
-}
-
 /* Who had a CPU in this span of time: the two that had most of it. */
 static __noinline int find_takers(struct cpu_history *history, struct stretch_record *record, __u64 from, __u64 to)
 {
@@ -335,8 +310,10 @@ static __noinline int find_takers(struct cpu_history *history, struct stretch_re
 		struct taker_sum *sum = &history->sums[i];
 		__u32 tid = sum->taker.task.tid;
 
+		struct cpu_run *run = &history->runs[MASKED(sum->run, CPU_RUNS)];
+
 		if (tid && (tid == record->taken_by[0].task.tid || tid == record->taken_by[1].task.tid))
-			introduce_run(&history->runs[MASKED(sum->run, CPU_RUNS)]);
+			introduce_once(sum->taker.task, run->thread_started_ns, run->comm);
 	}
 	return 0;
 }
@@ -505,7 +482,7 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 		return 0;
 	}
 	thread->woken_by = task_id(waker);
-	introduce_once(waker);
+	introduce_task(waker);
 	if (thread->place == PLACE_BLOCKED && thread->wake_ns - thread->off_ns >= FOLLOWED_WAIT_NS)
 		follow(waker, thread->hops + 1);
 	return 0;

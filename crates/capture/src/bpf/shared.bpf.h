@@ -150,6 +150,13 @@ static __always_inline struct open_call *open_call(struct thread_state *thread, 
 	return &thread->open[MASKED(index, MAX_DEPTH)];
 }
 
+static __always_inline struct task_id task_id(struct task_struct *task)
+{
+	struct task_id id = {.pid = task->tgid, .tid = task->pid};
+
+	return id;
+}
+
 static __always_inline void lose(enum loss_reason reason, __u64 count)
 {
 	__u32 key = reason;
@@ -208,17 +215,17 @@ static __always_inline __u16 innermost_api(struct thread_state *thread)
 }
 
 /* Who a thread is. `cgroup_id` is known for the current thread only. */
-static __always_inline struct thread_record *introduction(struct task_struct *task, __u64 cgroup_id)
+static __always_inline struct thread_record *introduction(struct task_id task, const void *comm, __u64 cgroup_id)
 {
 	struct thread_record *record = ring_reserve(sizeof(*record), LOSS_LIFE_RING_FULL);
 
 	if (!record)
 		return 0;
-	fill_head(&record->head, RECORD_THREAD, task->tgid, bpf_ktime_get_ns());
-	record->tid = task->pid;
+	fill_head(&record->head, RECORD_THREAD, task.pid, bpf_ktime_get_ns());
+	record->tid = task.tid;
 	record->reserved = 0;
 	record->cgroup_id = cgroup_id;
-	bpf_core_read(record->comm, sizeof(record->comm), &task->comm);
+	bpf_probe_read_kernel(record->comm, sizeof(record->comm), comm);
 	return record;
 }
 

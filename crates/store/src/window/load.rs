@@ -23,7 +23,7 @@ impl Trace {
         let span = span(&source, scope)?;
         let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, pid: scope.pid, ..Window::default() };
         names::load(&source, &mut window)?;
-        sums::load(&source, &mut window)?;
+        sums::load(&source, scope, &mut window)?;
         records::load(&source, &mut window)?;
         calls::load(&source, &mut window)?;
         Ok(window)

@@ -6,16 +6,16 @@ use gpuwhy_model::{Histogram, IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, W
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
-use super::{CallSecond, CallSum, ThreadSum, Window};
+use super::{CallSecond, CallSum, Scope, ThreadSum, Window};
 use crate::histogram;
 
 /// Sums are kept for about a second from their bucket on: one that lies mostly in the window belongs to it.
 const HALF_A_BUCKET_NS: u64 = 500_000_000;
 
-pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
-    let from_ns = window.from_ns.saturating_sub(HALF_A_BUCKET_NS);
-    let to_ns = window.to_ns.saturating_sub(HALF_A_BUCKET_NS).max(from_ns + 1);
-    let buckets = [signed(from_ns), signed(to_ns)];
+pub(super) fn load(source: &Source<'_>, scope: &Scope, window: &mut Window) -> rusqlite::Result<()> {
+    let bound =
+        |asked: Option<u64>, otherwise| asked.map_or(otherwise, |ns| signed(ns.saturating_sub(HALF_A_BUCKET_NS)));
+    let buckets = [bound(scope.from_ns, 0), bound(scope.to_ns, i64::MAX)];
     calls(source, window, buckets)?;
     threads(source, window, buckets)?;
     io(source, window, buckets)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpuwhy_capture::{Device, FinishedIo, IoSums, RawStretch, RawWork, Target, TargetName, TaskId};
 use gpuwhy_model::{
-    CpuTaker, IoRequest, IoUsage, KernelWork, OpId, StandsFor, Stretch, TargetId, TargetKind, WaitTarget,
+    CpuTaker, IoRequest, IoUsage, KernelWork, OpId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, WaitTarget,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -32,6 +32,24 @@ pub struct Naming<'a> {
     pub ops: &'a [OpId],
 }
 
+impl Naming<'_> {
+    fn thread(&mut self, task: TaskId, at_ns: u64) -> Result<ThreadId, StoreError> {
+        self.processes.thread(task, at_ns, self.writer)
+    }
+
+    fn other(&mut self, task: Option<TaskId>, at_ns: u64) -> Result<Option<ThreadId>, StoreError> {
+        task.map(|task| self.thread(task, at_ns)).transpose()
+    }
+
+    fn taker(&mut self, taken: Option<(TaskId, u64)>, at_ns: u64) -> Result<Option<CpuTaker>, StoreError> {
+        taken.map(|(task, ns)| Ok(CpuTaker { thread: self.thread(task, at_ns)?, ns })).transpose()
+    }
+
+    fn op(&self, row: Option<u16>) -> Option<OpId> {
+        self.ops.get(usize::from(row?)).copied()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum DeviceKind {
     Block,
@@ -41,23 +59,19 @@ enum DeviceKind {
 impl Waits {
     pub fn stretch(&mut self, raw: &RawStretch, naming: &mut Naming<'_>) -> Result<Stretch, StoreError> {
         let end_ns = naming.clock.unix_ns(raw.end_ns);
-        let mut thread = |task: TaskId| naming.processes.thread(task, end_ns, naming.writer);
-        let taker = |taken: Option<(TaskId, u64)>| {
-            taken.map(|(task, ns)| Ok(CpuTaker { thread: thread(task)?, ns })).transpose()
-        };
-        let [first, second] = raw.taken_by.map(taker);
-        let taken_by = [first?, second?];
+        let [first, second] = raw.taken_by;
+        let length_ns = raw.blocked_ns.saturating_add(raw.runqueue_ns);
         Ok(Stretch {
-            start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(raw.blocked_ns + raw.runqueue_ns)),
-            thread: naming.processes.thread(raw.task, end_ns, naming.writer)?,
+            start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(length_ns)),
+            thread: naming.thread(raw.task, end_ns)?,
             blocked_ns: raw.blocked_ns,
             runqueue_ns: raw.runqueue_ns,
             is_throttled: raw.is_throttled,
             reason: raw.reason,
-            op: raw.row.and_then(|row| naming.ops.get(usize::from(row)).copied()),
+            op: naming.op(raw.row),
             target: self.target(raw.target, raw.task.pid, end_ns, naming)?,
-            woken_by: raw.woken_by.map(|task| naming.processes.thread(task, end_ns, naming.writer)).transpose()?,
-            taken_by,
+            woken_by: naming.other(raw.woken_by, end_ns)?,
+            taken_by: [naming.taker(first, end_ns)?, naming.taker(second, end_ns)?],
             all: StandsFor { count: raw.all_count, blocked_ns: raw.all_blocked_ns, runqueue_ns: raw.all_runqueue_ns },
         })
     }
@@ -66,10 +80,10 @@ impl Waits {
         let end_ns = naming.clock.unix_ns(raw.end_ns);
         Ok(KernelWork {
             start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(raw.duration_ns)),
-            thread: naming.processes.thread(raw.task, end_ns, naming.writer)?,
+            thread: naming.thread(raw.task, end_ns)?,
             kind: raw.kind,
             duration_ns: raw.duration_ns,
-            op: raw.row.and_then(|row| naming.ops.get(usize::from(row)).copied()),
+            op: naming.op(raw.row),
             target: self.target(raw.target, raw.task.pid, end_ns, naming)?,
             code: raw.code,
             all_count: raw.all_count,
@@ -86,8 +100,8 @@ impl Waits {
             device: self.device(DeviceKind::Block, raw.device).to_owned(),
             bytes: raw.bytes,
             is_write: raw.is_write,
-            issuer: raw.issuer.map(|task| naming.processes.thread(task, end_ns, naming.writer)).transpose()?,
-            waiter: naming.processes.thread(waiter, end_ns, naming.writer)?,
+            issuer: naming.other(raw.issuer, end_ns)?,
+            waiter: naming.thread(waiter, end_ns)?,
         })
     }
 

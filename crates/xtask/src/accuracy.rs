@@ -29,6 +29,8 @@ pub struct Plan {
     pub seconds: f64,
     /// Scenarios to run, all when empty; nothing is written then.
     pub only: Vec<String>,
+    /// Adds to the kept results instead of taking their place.
+    pub add: bool,
     /// Where to keep the traces of runs that went wrong.
     pub keep: Option<PathBuf>,
 }
@@ -38,7 +40,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     let testbed = Testbed::unpack(dir.path())?;
     let binary = build_gpuwhy()?;
     let scenarios = chosen(&plan.only)?;
-    let (mut runs, mut skipped) = (Vec::new(), Vec::new());
+    let (mut runs, mut skipped) = (if plan.add { kept_runs()? } else { Vec::new() }, Vec::new());
     for round in plan.first_round..plan.first_round + plan.rounds {
         for (index, scenario) in scenarios.iter().enumerate() {
             let unmet = scenario.unmet_needs(&testbed)?;
@@ -62,6 +64,12 @@ pub fn run(plan: &Plan) -> Result<()> {
     }
     std::fs::write(docs::root().join("docs/results/accuracy.json"), format!("{results:#}\n"))?;
     docs::run(false)
+}
+
+/// Those of earlier rounds.
+fn kept_runs() -> Result<Vec<Value>> {
+    let results = docs::load_results("accuracy.json")?.unwrap_or_default();
+    Ok(results["runs"].as_array().cloned().unwrap_or_default())
 }
 
 fn chosen(only: &[String]) -> Result<Vec<&'static Scenario>> {

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+pub use self::results::load as load_results;
+
 /// Every generated document.
 const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },

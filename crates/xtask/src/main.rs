@@ -42,6 +42,9 @@ enum Chore {
         /// How long each run lasts.
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// Add to the kept results instead of replacing them.
+        #[arg(long)]
+        add: bool,
         /// Keep the traces of runs that went wrong here.
         #[arg(long)]
         keep: Option<PathBuf>,
@@ -53,8 +56,8 @@ enum Chore {
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
-        Chore::Accuracy { rounds, first_round, seconds, keep, only } => {
-            accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, keep })
+        Chore::Accuracy { rounds, first_round, seconds, add, keep, only } => {
+            accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, add, keep })
         }
         Chore::Recording => recording::run(),
         Chore::Bench { quick, pairs, part } => bench::run(quick, pairs, part.as_deref()),

@@ -3,11 +3,15 @@
 #include "shared.bpf.h"
 
 struct request_state {
-	/* When it was handed to the device; 0 while it is queued. */
+	__u64 first_seen_ns;
+	/* When it was handed to the device last; 0 while it is queued. */
 	__u64 issued_ns;
-	/* Who asked for it: whoever hands it to the device later may be a thread of the kernel. */
+	/* Who asked for it: a device that is busy gets it again later, from a thread of the kernel. */
 	struct task_id issuer;
 };
+
+/* Requests that are merged into others never complete; what is known of one this old is not about the one there now. */
+#define STALE_NS 1000000000ULL
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -24,35 +28,36 @@ struct {
 	__type(value, struct io_sums);
 } io_usage SEC(".maps");
 
-static __always_inline void note_request(struct request *request, __u64 issued_ns)
+/* `issued_ns` is 0 for one that is queued. */
+static __always_inline void see_request(struct request *request, __u64 now, __u64 issued_ns)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct request_state state = {
+	struct request_state first = {
+	    .first_seen_ns = now,
 	    .issued_ns = issued_ns,
-	    .issuer = task_id(task),
+	    .issuer = task_id(bpf_get_current_task_btf()),
 	};
 	__u64 key = (__u64)request;
+	struct request_state *state = bpf_map_lookup_elem(&requests, &key);
 
-	bpf_map_update_elem(&requests, &key, &state, BPF_ANY);
+	if (state && now - state->first_seen_ns < STALE_NS)
+		state->issued_ns = issued_ns;
+	else
+		bpf_map_update_elem(&requests, &key, &first, BPF_ANY);
 }
 
 SEC("tp_btf/block_rq_insert")
 int BPF_PROG(rq_insert, struct request *request)
 {
-	note_request(request, 0);
+	see_request(request, bpf_ktime_get_ns(), 0);
 	return 0;
 }
 
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(rq_issue, struct request *request)
 {
-	__u64 key = (__u64)request;
-	struct request_state *state = bpf_map_lookup_elem(&requests, &key);
+	__u64 now = bpf_ktime_get_ns();
 
-	if (state && !state->issued_ns)
-		state->issued_ns = bpf_ktime_get_ns();
-	else
-		note_request(request, bpf_ktime_get_ns());
+	see_request(request, now, now);
 	return 0;
 }
 

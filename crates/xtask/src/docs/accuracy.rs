@@ -197,3 +197,25 @@ fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests end that way")]
+
+    use super::*;
+
+    #[test]
+    fn the_result_that_the_readme_shows_is_a_kept_one() {
+        let results = load("gpu-causes.json").unwrap().unwrap();
+        let runs = results["scenarios"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["scenario"] == json!("slow-loader")).unwrap();
+        let finding = &run["explanation"]["findings"][0];
+        let readme = std::fs::read_to_string(super::super::root().join("README.md")).unwrap();
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let readme = words(&readme);
+        assert!(readme.contains(&words(finding["summary"].as_str().unwrap())), "{finding:#}");
+        for edge in finding["chain"].as_array().unwrap() {
+            assert!(readme.contains(&words(edge["what"].as_str().unwrap())), "{edge:#}");
+        }
+    }
+}

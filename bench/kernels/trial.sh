@@ -63,7 +63,7 @@ judge() {
     expect 'lost' 0 "$lost"
     expect 'programs or probes refused' 0 "$refused"
     in_bursts "$@"
-    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | $seen % | $off % | ${wrong:-ok} |"
+    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | $seen % | $off % | $whole % | ${wrong:-ok} |"
 }
 
 # A function that is seen in bursts only: links come and go, and the count is estimated.
@@ -80,6 +80,15 @@ in_bursts() {
     at_least 'percent seen' 1 "$seen"
     at_least 'percent not seen' 10 $((100 - ${seen:-100}))
     at_least 'percent right' 70 $((100 - ${off:-100}))
+    # The first seconds are those in which unwind tables are made.
+    ask "SELECT sum(count) AS walks, 100 * sum(iif(end = 'complete', count, 0)) / max(sum(count), 1) AS whole,
+            (SELECT count(*) FROM cuda_events JOIN stack_lines USING (stack_id) WHERE function = 'main') AS main
+        FROM stack_stats
+        WHERE moment IN ('call', 'wait') AND bucket_ns > (SELECT max(bucket_ns) FROM stack_stats) - 4000000000" >"$dir/sums"
+    IFS=, read -r walks whole main <"$dir/sums"
+    at_least 'stacks' 10 "$walks"
+    at_least 'percent of stacks that are whole' 95 "$whole"
+    at_least 'calls whose stack begins in main' 5 "$main"
 }
 
 since() { [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]; }

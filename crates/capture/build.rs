@@ -1,6 +1,9 @@
-//! Compiles each BPF object and generates its skeleton.
+//! Compiles each BPF object and generates its skeleton, and the stack walker for user space, which only tests link.
 
-use std::{env, error::Error, path::PathBuf};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
 
 const OBJECTS: &[&str] = &["calls", "sched", "life", "memory", "ioctl", "block", "yardstick"];
 
@@ -25,7 +28,25 @@ fn main() -> Result<(), Box<dyn Error>> {
             .build_and_generate(out.join(format!("{object}.skel.rs")))
             .map_err(|error| format!("{object}.bpf.c: {error:#}"))?;
     }
+    compile_walker(clang, &source, &out)
+}
+
+/// For tests and nobody else, but a build script does not know who asks.
+fn compile_walker(clang: &str, source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+    let (object, library) = (out.join("unwind_user.o"), out.join("libunwind_user.a"));
+    let flags = ["-O2", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"];
+    run(Command::new(clang).args(flags).arg(source.join("unwind_user.c")).arg("-o").arg(&object))?;
+    if library.exists() {
+        fs::remove_file(&library)?;
+    }
+    run(Command::new("ar").arg("crs").arg(&library).arg(&object))?;
+    println!("cargo:rustc-link-search=native={}", out.display());
     Ok(())
+}
+
+fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
 fn find_in_path(program: &str) -> bool {

@@ -49,10 +49,15 @@ const SCENARIO_PEER: &[&str] = &[
     "scenario_peer_inputs.c",
 ];
 const SCENARIO_BOTH: &[&str] = &["scenario_disk.c", "scenario_shape.c", "scenario_work.c"];
+/// Stacks of a scenario lead to the lines of its source: every call is one of its own, and none is a jump.
+const SCENARIO_FLAGS: &[&str] = &["-g", "-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-ipa-icf"];
+const WITNESS_C: &[&str] =
+    &["stacks/witness_c.c", "stacks/situations_calls.c", "stacks/situations_frames.c", "stacks/situations_signals.c"];
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
     println!("cargo::rerun-if-env-changed=CC");
+    println!("cargo::rerun-if-env-changed=CXX");
     let compiler = Compiler::from_env();
     compiler.library("libcuda.so.1", DRIVER, &["-fcf-protection=none", "-Wl,-soname,libcuda.so.1"]);
     compiler.library("libcuda_endbr.so.1", DRIVER, &["-fcf-protection=full", "-Wl,-soname,libcuda.so.1"]);
@@ -66,8 +71,27 @@ fn main() {
     compiler.program("workload_static", &linked_in, &["-DSTATIC_RUNTIME"], &[]);
     compiler.program("bench_calls", &["bench_calls.c"], &[], &["libcuda.so.1"]);
     compiler.program("launch_loop", LAUNCH_LOOP, &[], &["libcuda.so.1"]);
-    compiler.program("scenario", &[SCENARIO, SCENARIO_BOTH].concat(), &[], &["libcuda.so.1"]);
-    compiler.program("scenario_peer", &[SCENARIO_PEER, SCENARIO_BOTH].concat(), &[], &[]);
+    compiler.program("scenario", &[SCENARIO, SCENARIO_BOTH].concat(), SCENARIO_FLAGS, &["libcuda.so.1"]);
+    compiler.program("scenario_peer", &[SCENARIO_PEER, SCENARIO_BOTH].concat(), SCENARIO_FLAGS, &[]);
+    if std::env::var_os("CARGO_FEATURE_STACKS").is_some() {
+        build_witnesses(&compiler);
+    }
+}
+
+/// The programs with known stacks, as distributions build programs, and with frame pointers.
+fn build_witnesses(compiler: &Compiler) {
+    let libraries = &["libwitness.so", "libcuda.so.1"];
+    let shared = &["-g", "-fomit-frame-pointer", "-fPIC", "-shared"];
+    let library = &[shared, &["-Wl,-soname,libwitness.so"][..]].concat();
+    compiler.program("libwitness.so", &["stacks/witness.c"], library, &["libcuda.so.1"]);
+    compiler.program("witness_c", WITNESS_C, &["-g", "-fomit-frame-pointer"], libraries);
+    compiler.program("witness_c_frame_pointers", WITNESS_C, &["-g"], libraries);
+    let nested_calls = &["stacks/nested_calls.c"];
+    compiler.program("nested_calls", nested_calls, &["-fomit-frame-pointer"], &["libcuda.so.1"]);
+    compiler.program("nested_calls_frame_pointers", nested_calls, &[], &["libcuda.so.1"]);
+    compiler.cpp("witness_cpp", "stacks/witness_cpp.cpp", &["-g", "-fomit-frame-pointer"], libraries);
+    compiler.cpp("libmixed.so", "stacks/mixed.cpp", shared, libraries);
+    compiler.rust("witness_rust", "stacks/witness_rust.rs");
 }
 
 struct Compiler {
@@ -89,18 +113,40 @@ impl Compiler {
         self.compile(name, sources, flags, libraries);
     }
 
+    fn cpp(&self, name: &str, source: &str, flags: &[&str], libraries: &[&str]) {
+        let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".into()));
+        command.arg("-std=c++20");
+        self.finish(command, name, &[source], flags, libraries);
+    }
+
+    /// For this machine, whatever the crate is built for: so are the C programs.
+    fn rust(&self, name: &str, source: &str) {
+        let mut command = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
+        command.args(["--edition", "2024", "-C", "opt-level=2", "-g"]).arg(Path::new("c").join(source));
+        self.run(command.arg("-o").arg(self.out.join(name)), name);
+    }
+
     fn compile(&self, name: &str, sources: &[&str], flags: &[&str], libraries: &[&str]) {
-        let status = Command::new(&self.command)
-            .args(["-std=gnu17", "-O2", "-g1", "-Wall", "-Wextra", "-fno-omit-frame-pointer"])
+        let mut command = Command::new(&self.command);
+        command.arg("-std=gnu17");
+        self.finish(command, name, sources, flags, libraries);
+    }
+
+    fn finish(&self, mut command: Command, name: &str, sources: &[&str], flags: &[&str], libraries: &[&str]) {
+        command
+            .args(["-O2", "-g1", "-Wall", "-Wextra", "-fno-omit-frame-pointer"])
             .args(flags)
             .args(sources.iter().map(|source| Path::new("c").join(source)))
             .args(libraries.iter().map(|library| self.out.join(library)))
             .args(["-lpthread", "-ldl", "-o"])
-            .arg(self.out.join(name))
-            .status();
-        match status {
+            .arg(self.out.join(name));
+        self.run(&mut command, name);
+    }
+
+    fn run(&self, command: &mut Command, name: &str) {
+        match command.status() {
             Ok(status) if status.success() => {}
-            other => fail(&format!("{} could not build {name}: {other:?}", self.command)),
+            other => fail(&format!("{} could not build {name}: {other:?}", command.get_program().display())),
         }
     }
 }

@@ -6,7 +6,8 @@ use gpuwhy_capture::{Calibration, Capability, Options, Tracer, Yardstick, capabi
 
 use crate::discovery::{Discovery, has_telling_name};
 use crate::gpus::Gpus;
-use crate::procfs::Procfs;
+use crate::procfs::{Mapping, Procfs};
+use crate::stacks::{Refused, look_for_interpreter};
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,15 @@ pub struct UsesCuda {
     pub attachable: Vec<(PathBuf, &'static str, usize)>,
     /// Why calls of this process would not be seen.
     pub not_attached: Option<String>,
+    /// Of a process that runs Python.
+    pub python: Option<PythonFrames>,
+}
+
+/// Whether Python's frames show in the stacks of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PythonFrames {
+    Walked { version: String },
+    NotWalked { why: String },
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +84,8 @@ fn probes() -> Vec<Check> {
         Ok(tracer) => {
             let Yardstick { path, probe_ns } = tracer.yardstick;
             let probes = format!("{} uprobes, {probe_ns} ns for an empty entry and return", path.as_str());
-            vec![check("probes", probes), Check { required: false, ..check("cost", cost(&tracer.calibration)) }]
+            let cost = Check { required: false, ..check("cost", cost(&tracer.calibration)) };
+            vec![check("probes", probes), stacks(&tracer), cost]
         }
         Err(error) => {
             let hint = "BPF may be locked down: see `sysctl kernel.unprivileged_bpf_disabled` and the kernel's log";
@@ -82,6 +93,15 @@ fn probes() -> Vec<Check> {
             vec![failed]
         }
     }
+}
+
+/// The programs that walk are loaded already; what remains is the memory for what they have to know.
+fn stacks(tracer: &Tracer<()>) -> Check {
+    let (ok, detail) = match tracer.stack_tables() {
+        Ok(_) => (true, "taken in the kernel: native frames, and those of Python".to_owned()),
+        Err(error) => (false, format!("{error:#}")),
+    };
+    Check { name: "stacks".to_owned(), ok, required: true, detail, hint: None }
 }
 
 fn cost(calibration: &Calibration) -> String {
@@ -106,11 +126,12 @@ pub fn processes(procfs: &Procfs) -> Vec<UsesCuda> {
 
 fn look_at(procfs: &Procfs, pid: u32) -> Option<UsesCuda> {
     let comm = procfs.comm(pid)?;
-    let uses = |attachable, not_attached| Some(UsesCuda { pid, comm: comm.clone(), attachable, not_attached });
+    let uses =
+        |attachable, not_attached, python| Some(UsesCuda { pid, comm: comm.clone(), attachable, not_attached, python });
     let mappings = match procfs.code(pid) {
         Ok(mappings) => mappings,
         Err(error) if procfs.has_gpu_device(pid) => {
-            return uses(Vec::new(), Some(format!("its memory map cannot be read: {error}")));
+            return uses(Vec::new(), Some(format!("its memory map cannot be read: {error}")), None);
         }
         Err(_) => return None,
     };
@@ -136,5 +157,12 @@ fn look_at(procfs: &Procfs, pid: u32) -> Option<UsesCuda> {
     } else {
         Some("it has not loaded the CUDA driver (yet); it is attached as soon as it does".to_owned())
     };
-    uses(attachable, not_attached)
+    uses(attachable, not_attached, python_frames(procfs, pid, &mappings))
+}
+
+fn python_frames(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> Option<PythonFrames> {
+    match look_for_interpreter(procfs, pid, mappings) {
+        Ok(found) => found.map(|found| PythonFrames::Walked { version: found.version.to_string() }),
+        Err(Refused { path, why }) => Some(PythonFrames::NotWalked { why: format!("{}: {why}", path.display()) }),
+    }
 }

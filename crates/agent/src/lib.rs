@@ -14,13 +14,14 @@ mod pipeline;
 mod processes;
 mod procfs;
 mod session;
+mod stacks;
 mod target;
 mod trace;
 mod waits;
 mod writing;
 
-pub use check::{Check, Report, UsesCuda, check};
-pub use governor::Thrift;
+pub use check::{Check, PythonFrames, Report, UsesCuda, check};
+pub use governor::{StackChoice, Thrift};
 pub use gpus::Gpus;
 pub use live::{CallSeen, Cost, Live, LiveRow, Watch};
 pub use procfs::Procfs;

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, row, rows};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, StackHash, TaskId, ThreadSnapshot, WalkCount, row, rows};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, RungChange,
-    SessionEnd, Stretch, ThreadTimes, Wait, WaitReason, WorkKind,
+    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, PythonEnd,
+    RungChange, SessionEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Wait,
+    WaitReason, WalkEnd, WorkKind,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -15,6 +16,7 @@ use crate::clock::{Clock, Reading};
 use crate::governor::{Counted, RungNews, Usage};
 use crate::live::{CallSeen, Live, Watch};
 use crate::processes::{Introduction, Processes};
+use crate::stacks::StackNumbers;
 use crate::waits::{Naming, Waits};
 
 /// What was drained from the kernel, in the order of time.
@@ -25,6 +27,14 @@ pub enum Item {
     /// A thread ended.
     ThreadEnd(ThreadReport),
     Rung(RungNews),
+    /// The frames of a stack that records name by its hash.
+    Stack(StackHash, Stack),
+    /// Launches of a process with this handle launch that kernel.
+    Kernel {
+        pid: u32,
+        handle: u64,
+        name: String,
+    },
     Tick(Tick),
 }
 
@@ -44,6 +54,8 @@ pub struct Tick {
     pub usage: Usage,
     /// The thread from which most was taken in this bucket, and the share of its time.
     pub worst: Option<(TaskId, f64)>,
+    /// How walks over stacks have ended so far.
+    pub walks: Vec<WalkCount>,
 }
 
 pub struct Pipeline {
@@ -51,6 +63,11 @@ pub struct Pipeline {
     clock: Clock,
     processes: Processes,
     waits: Waits,
+    stacks: StackNumbers,
+    /// How many walks have ended how, and how long they took.
+    walks: HashMap<(StackMoment, WalkEnd, PythonEnd), (u64, u64)>,
+    /// Of this bucket of time.
+    samples: HashMap<(ThreadId, StackId), u64>,
     ops: Vec<OpId>,
     watch: Box<dyn Watch>,
     live: Live,
@@ -90,6 +107,9 @@ impl Pipeline {
             clock,
             processes,
             waits: Waits::default(),
+            stacks: StackNumbers::default(),
+            walks: HashMap::new(),
+            samples: HashMap::new(),
             ops,
             watch,
             live: Live::default(),
@@ -150,7 +170,7 @@ impl Pipeline {
                     }
                 }
                 Item::Tick(tick) => self.kernel_losses = tick.losses,
-                Item::Record(_) | Item::ThreadEnd(_) | Item::Rung(_) => {}
+                Item::Record(_) | Item::ThreadEnd(_) | Item::Rung(_) | Item::Stack(..) | Item::Kernel { .. } => {}
             }
         }
     }
@@ -167,6 +187,11 @@ impl Pipeline {
                 Item::Counts(counts) => self.counts(&counts)?,
                 Item::ThreadEnd(report) => self.thread_end(&report)?,
                 Item::Rung(news) => self.rung(&news)?,
+                Item::Kernel { pid, handle, name } => {
+                    let process = self.processes.id(pid, Reading::now().unix_ns, &mut self.writer)?;
+                    self.writer.kernel(process, handle, &name)?;
+                }
+                Item::Stack(hash, stack) => self.stacks.write(hash, &stack, &mut self.writer)?,
                 Item::Tick(ended) => tick = Some(ended),
             }
         }
@@ -183,8 +208,8 @@ impl Pipeline {
     }
 
     fn record(&mut self, record: &Record, held_up: &mut HeldUp) -> Result<(), StoreError> {
-        let Self { clock, processes, writer, ops, waits, .. } = self;
-        let naming = &mut Naming { clock, processes, writer, ops };
+        let Self { clock, processes, writer, ops, waits, stacks, .. } = self;
+        let naming = &mut Naming { clock, processes, writer, ops, stacks };
         match record {
             Record::Stretch(raw) => {
                 held_up.stretches.push(waits.stretch(raw, naming)?);
@@ -208,6 +233,14 @@ impl Pipeline {
                 self.waits.process_gone(life.pid);
             }
             Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
+            Record::Sample(sample) => {
+                let at_ns = self.clock.unix_ns(sample.at_ns);
+                let thread = self.processes.thread(sample.task, at_ns, &mut self.writer)?;
+                let stack = self.stacks.id(sample.stack, &mut self.writer)?;
+                *self.samples.entry((thread, stack)).or_default() += 1;
+            }
+            // They have a thread of their own.
+            Record::Stack(_) | Record::Code(_) => {}
         }
         Ok(())
     }
@@ -255,7 +288,7 @@ impl Pipeline {
             ret_code: raw.ret,
             parent_start_ns: raw.parent_start_ns.map(|start| self.clock.unix_ns(start)),
             wait: (wait != Wait::default()).then_some(wait),
-            stack_id: None,
+            stack_id: self.stacks.optional(raw.stack, &mut self.writer)?,
         };
         if self.watch.wants_calls()
             && let Some(row) = row(raw.row.into())
@@ -343,6 +376,8 @@ impl Pipeline {
     fn tick(&mut self, tick: &Tick) -> Result<(), StoreError> {
         self.thread_times(&tick.threads)?;
         self.io_usage(&tick.io)?;
+        self.stack_walks(&tick.walks)?;
+        self.stack_samples()?;
         self.kernel_losses = tick.losses;
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
@@ -364,10 +399,36 @@ impl Pipeline {
         Ok(())
     }
 
+    /// How many walks have ended how since the last tick.
+    fn stack_walks(&mut self, counts: &[WalkCount]) -> Result<(), StoreError> {
+        let mut walks = Vec::new();
+        for &WalkCount { moment, end, python_end, count, ns } in counts {
+            let before = self.walks.insert((moment, end, python_end), (count, ns)).unwrap_or_default();
+            let (count, ns) = (count - before.0, ns - before.1);
+            if count > 0 {
+                let bucket_ns = self.bucket_ns;
+                walks.push(StackWalks { bucket_ns, moment, end, python_end, count, ns });
+            }
+        }
+        self.writer.stack_walks(&walks)
+    }
+
+    fn stack_samples(&mut self) -> Result<(), StoreError> {
+        let bucket_ns = self.bucket_ns;
+        let sample = |((thread, stack), count)| StackSample { bucket_ns, thread, stack, count };
+        let samples: Vec<StackSample> = self.samples.drain().map(sample).collect();
+        self.writer.stack_samples(&samples)
+    }
+
+    /// Whether the kernel side has to tell of stacks again.
+    pub fn has_forgotten_stacks(&mut self) -> bool {
+        self.stacks.has_forgotten()
+    }
+
     fn io_usage(&mut self, sums: &[((Device, u32), IoSums)]) -> Result<(), StoreError> {
         let is_wanted = std::mem::take(&mut self.waited_for_io);
-        let Self { clock, processes, writer, ops, waits, .. } = self;
-        let naming = &mut Naming { clock, processes, writer, ops };
+        let Self { clock, processes, writer, ops, waits, stacks, .. } = self;
+        let naming = &mut Naming { clock, processes, writer, ops, stacks };
         let usage = waits.io_usage(sums, is_wanted, self.bucket_ns, naming)?;
         self.writer.io_usage(&usage)
     }

@@ -1,6 +1,7 @@
 //! What `/proc` says about processes. The root is an argument, so that tests can hand in a tree of their own.
 
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,8 @@ pub struct Procfs {
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
     pub inode: u64,
     /// As the process sees it; `(deleted)` is taken off.
     pub path: PathBuf,
@@ -52,6 +55,12 @@ impl Procfs {
     pub fn pids(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Everything the process can execute, in the order of addresses.
+    pub fn executable(&self, pid: u32) -> io::Result<Vec<Code>> {
+        let maps = std::fs::read(self.of(pid, "maps"))?;
+        Ok(String::from_utf8_lossy(&maps).lines().filter_map(parse_code).collect())
     }
 
     /// Files the process maps as code.
@@ -148,6 +157,37 @@ fn longest_path(cgroup_file: &str) -> Option<String> {
     paths.max_by_key(|path| path.len()).map(str::to_owned)
 }
 
+/// Memory that a process can execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    File(Mapping),
+    /// The kernel's own library.
+    Vdso(Range<u64>),
+    /// Memory without a file: code that was made at run time.
+    Jit(Range<u64>),
+}
+
+/// What one line of `maps` says about code.
+fn parse_code(line: &str) -> Option<Code> {
+    if let Some(mapping) = parse_mapping(line) {
+        return Some(Code::File(mapping));
+    }
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+    if !fields.next()?.contains('x') {
+        return None;
+    }
+    match fields.nth(3) {
+        Some("[vdso]") => Some(Code::Vdso(range)),
+        Some(name) if KERNELS_OWN.contains(&name) => None,
+        _ => Some(Code::Jit(range)),
+    }
+}
+
+/// Pages that the kernel maps: nothing of the program runs there.
+const KERNELS_OWN: &[&str] = &["[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
+
 /// One line of `maps`, if it is a file mapped as code.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut rest = line;
@@ -160,7 +200,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     };
     let range = field().to_owned();
     let permissions = field();
-    let (_offset, _device) = (field(), field());
+    let (offset, _device) = (field(), field());
     let inode = field().parse().ok()?;
     let path = rest.trim_start_matches(' ');
     if inode == 0 || !permissions.contains('x') || !path.starts_with('/') {
@@ -171,6 +211,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
         inode,
         path: PathBuf::from(unescape(kept.unwrap_or(path))),
         deleted: kept.is_some(),
@@ -218,6 +259,14 @@ mod tests {
         assert_eq!(parse_mapping("7f00-7f80 r-xp 00000000 00:00 0"), None);
         assert_eq!(parse_mapping("7f00-7f80 r-xp 00000000 00:00 0 [vdso]"), None);
         assert_eq!(parse_mapping(""), None);
+    }
+
+    #[test]
+    fn code_without_a_file_is_the_kernels_or_made_at_run_time() {
+        assert_eq!(parse_code("7f00-7f80 r-xp 0 00:00 0 [vdso]"), Some(Code::Vdso(0x7f00..0x7f80)));
+        assert_eq!(parse_code("7f00-7f80 rwxp 0 00:00 0"), Some(Code::Jit(0x7f00..0x7f80)));
+        assert_eq!(parse_code("7f00-7f80 r-xp 0 00:00 0 [uprobes]"), None);
+        assert_eq!(parse_code("7f00-7f80 rw-p 0 00:00 0 [stack]"), None);
     }
 
     #[test]

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
-use gpuwhy_capture::{AttachPath, FileMapped, Filter, Layers, Options, Record, ThreadSnapshot, Tracer, capabilities};
-use gpuwhy_model::LifeKind;
+use gpuwhy_capture::{
+    AttachPath, FileMapped, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities, row,
+};
+use gpuwhy_model::{CallClass, LifeKind, LossReason};
 use gpuwhy_store::Writer;
+use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
@@ -26,6 +29,7 @@ use crate::pipeline::{Item, Pipeline, ThreadReport, Tick};
 use crate::processes::Processes;
 use crate::procfs::Procfs;
 use crate::session;
+use crate::stacks::{News, Stacks};
 use crate::target::{Named, Target, exit_code};
 use crate::writing::Writing;
 
@@ -91,6 +95,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     let pipeline = open_pipeline(options, &tracer, &procfs, gpus, watch)?;
 
     let writing = Writing::start(pipeline);
+    let stacks = Stacks::start(tracer.stack_tables()?, procfs.clone(), writing.stack_sink());
     let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
     let (requests, found) = finder::start(procfs.clone(), users);
     let keep_min_ns = options.keep_min.as_nanos() as u64;
@@ -98,6 +103,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         governor: Governor::new(options.thrift, keep_min_ns, &tracer, Instant::now()),
         tracer: &mut tracer,
         writing: &writing,
+        stacks: &stacks,
         requests,
         found,
         procfs,
@@ -105,7 +111,9 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         named,
         learns_devices,
         learning_until: None,
+        named_kernels: HashSet::new(),
     };
+    run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
     for warning in std::mem::take(&mut run.tracer.warnings) {
         writing.note(warning);
@@ -114,6 +122,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     let child = run.start_command(&options.target);
     let ended = child.and_then(|child| run.until_ended(options.duration, child, signals));
     run.finish();
+    stacks.finish()?;
     let live = writing.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
     Ok(Outcome { ended: ended?, live, file: options.out.clone() })
 }
@@ -147,6 +156,7 @@ struct Run<'a> {
     tracer: &'a mut Tracer<FileId>,
     governor: Governor,
     writing: &'a Writing,
+    stacks: &'a Stacks,
     requests: Sender<FileMapped>,
     found: Receiver<FromFinder>,
     procfs: Procfs,
@@ -156,10 +166,14 @@ struct Run<'a> {
     /// Where there is one GPU only, a thread's device needs no learning.
     learns_devices: bool,
     learning_until: Option<Instant>,
+    /// Handles of launches whose kernel was asked for, with their process.
+    named_kernels: HashSet<(u32, u64)>,
 }
 
 /// How long to probe the functions that tell a running thread's device.
 const LEARN_FOR: Duration = Duration::from_secs(1);
+/// More than a program has, unless it makes new ones all the time.
+const MOST_KERNELS: usize = 1 << 16;
 const DRAIN_EVERY: Duration = Duration::from_millis(40);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
@@ -177,7 +191,10 @@ impl Run<'_> {
     fn handle(&mut self, message: FromFinder) {
         match message {
             FromFinder::Found(found) => self.attach(&found),
-            FromFinder::User(pid) => self.writing.meet(pid),
+            FromFinder::User(pid) => {
+                self.writing.meet(pid);
+                self.stacks.tell(News::Process(pid));
+            }
             FromFinder::Runtime(path) => self.writing.runtime(path),
             FromFinder::LookedAt(file) => {
                 if let Err(error) = self.tracer.looked_at(&file) {
@@ -323,6 +340,8 @@ impl Run<'_> {
                 run.governor.look_at(&record);
                 match record {
                     Record::ThreadExit(snapshot) => items.extend(run.thread_end(snapshot)),
+                    Record::Stack(stack) => run.stacks.tell(News::Stack(stack)),
+                    Record::Code(code) => run.stacks.tell(News::Code(code)),
                     record => {
                         items.extend(run.look_at(&record));
                         items.push(Item::Record(record));
@@ -352,11 +371,18 @@ impl Run<'_> {
     /// What has to be done about a record before it is written.
     fn look_at(&mut self, record: &Record) -> Option<Item> {
         match record {
+            Record::Call(call) => self.name_kernel(call),
+            Record::Thread(seen) if seen.cgroup_id.is_some() => self.stacks.tell(News::Process(seen.task.pid)),
             Record::Life(life) if life.kind == LifeKind::Exec => {
+                self.stacks.tell(News::Gone(life.pid));
                 return Some(Item::Counts(self.governor.owner_gone(self.tracer, life.left, life.at_ns)));
             }
-            Record::Life(life) if life.kind == LifeKind::Exit => self.governor.process_gone(life.pid),
+            Record::Life(life) if life.kind == LifeKind::Exit => {
+                self.stacks.tell(News::Gone(life.pid));
+                self.governor.process_gone(life.pid);
+            }
             Record::File(file) => {
+                self.stacks.tell(News::Mapped(file.pid));
                 // Nobody listens any more when the finding thread has ended.
                 let _ = self.requests.send(*file);
             }
@@ -365,9 +391,27 @@ impl Run<'_> {
         None
     }
 
+    /// Asks once for the kernel behind each handle.
+    fn name_kernel(&mut self, call: &RawCall) {
+        let Some(handle) = call.handle else { return };
+        let key = (call.task.pid, handle);
+        let is_launch = || row(call.row.into()).is_some_and(|row| row.class() == CallClass::Launch);
+        if self.named_kernels.contains(&key) || !is_launch() {
+            return;
+        }
+        if self.named_kernels.len() >= MOST_KERNELS {
+            self.named_kernels.clear();
+        }
+        self.named_kernels.insert(key);
+        self.stacks.tell(News::Launch { pid: call.task.pid, handle });
+    }
+
     fn end_bucket(&mut self) -> Result<Vec<Item>> {
         let (counts, threads) = self.tracer.tick()?;
-        let Second { taken_ns, usage, worst } = self.governor.second(self.tracer, &counts, &threads);
+        let Second { taken_ns, usage, worst, news } = self.governor.second(self.tracer, &counts, &threads);
+        if let Some(news) = news {
+            self.writing.note(news.to_owned());
+        }
         let mut counts: Vec<Counted> = counts.into_iter().map(Counted::exactly).collect();
         for owner in self.tracer.suspects() {
             if !self.procfs.thread_exists(owner.task.pid, owner.task.tid) {
@@ -377,9 +421,17 @@ impl Run<'_> {
         }
         let report = |(snapshot, taken_ns)| ThreadReport { snapshot, taken_ns };
         let threads = threads.into_iter().zip(taken_ns).map(report).collect();
-        let losses = self.tracer.losses()?;
+        let mut losses = self.tracer.losses()?;
+        losses.set(LossReason::StacksMissed, self.stacks.missed());
         let io = self.tracer.io_usage();
-        Ok(vec![Item::Counts(counts), Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst })])
+        let walks = self.tracer.walk_counts()?;
+        if self.writing.has_forgotten_stacks() {
+            self.tracer.forget_stacks();
+        }
+        Ok(vec![
+            Item::Counts(counts),
+            Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst, walks }),
+        ])
     }
 
     /// Takes the probes out, then the last records and counts.

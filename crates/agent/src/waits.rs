@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use gpuwhy_capture::{Device, FinishedIo, IoSums, RawStretch, RawWork, Target, TargetName, TaskId};
+use gpuwhy_capture::{Device, FinishedIo, IoSums, RawStretch, RawWork, StackHash, Target, TargetName, TaskId};
 use gpuwhy_model::{
-    CpuTaker, IoRequest, IoUsage, KernelWork, OpId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, WaitTarget,
+    CpuTaker, IoRequest, IoUsage, KernelWork, OpId, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId,
+    WaitTarget,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
 
 use crate::clock::Clock;
 use crate::processes::Processes;
+use crate::stacks::StackNumbers;
 
 /// Remembers names and sums that the kernel counts up.
 #[derive(Default)]
@@ -30,6 +32,7 @@ pub struct Naming<'a> {
     pub processes: &'a mut Processes,
     pub writer: &'a mut Writer,
     pub ops: &'a [OpId],
+    pub stacks: &'a mut StackNumbers,
 }
 
 impl Naming<'_> {
@@ -43,6 +46,10 @@ impl Naming<'_> {
 
     fn taker(&mut self, taken: Option<(TaskId, u64)>, at_ns: u64) -> Result<Option<CpuTaker>, StoreError> {
         taken.map(|(task, ns)| Ok(CpuTaker { thread: self.thread(task, at_ns)?, ns })).transpose()
+    }
+
+    fn stack(&mut self, hash: Option<StackHash>) -> Result<Option<StackId>, StoreError> {
+        self.stacks.optional(hash, self.writer)
     }
 
     fn op(&self, row: Option<u16>) -> Option<OpId> {
@@ -73,6 +80,8 @@ impl Waits {
             woken_by: naming.other(raw.woken_by, end_ns)?,
             taken_by: [naming.taker(first, end_ns)?, naming.taker(second, end_ns)?],
             all: StandsFor { count: raw.all_count, blocked_ns: raw.all_blocked_ns, runqueue_ns: raw.all_runqueue_ns },
+            stack: naming.stack(raw.stack)?,
+            waker_stack: naming.stack(raw.waker_stack)?,
         })
     }
 

@@ -7,11 +7,14 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use gpuwhy_capture::StackHash;
+use gpuwhy_model::Stack;
 use gpuwhy_store::StoreError;
 
 use crate::live::Live;
 use crate::pipeline::{Item, Pipeline};
 use crate::session;
+use crate::stacks::Sink;
 
 /// Items that may wait before the writer counts as behind.
 const MOST_WAITING: usize = 1 << 14;
@@ -32,6 +35,7 @@ pub struct Writing {
 #[derive(Default)]
 struct State {
     failed: AtomicBool,
+    forgot_stacks: AtomicBool,
     waiting: AtomicUsize,
 }
 
@@ -71,6 +75,16 @@ impl Writing {
         self.state.waiting.load(Ordering::Relaxed) > MOST_WAITING
     }
 
+    /// Whether the kernel side has to tell of stacks again, since this was last asked.
+    pub fn has_forgotten_stacks(&self) -> bool {
+        self.state.forgot_stacks.swap(false, Ordering::Relaxed)
+    }
+
+    /// Where resolved stacks go.
+    pub fn stack_sink(&self) -> Box<dyn Sink> {
+        Box::new(ToWriter { messages: self.messages.clone(), state: Arc::clone(&self.state) })
+    }
+
     pub fn has_failed(&self) -> bool {
         self.state.failed.load(Ordering::Relaxed)
     }
@@ -86,6 +100,28 @@ impl Writing {
         let closed = pipeline.finish(&reason, session::own_cpu_ns());
         result?;
         Ok(closed?)
+    }
+}
+
+struct ToWriter {
+    messages: Sender<Message>,
+    state: Arc<State>,
+}
+
+impl Sink for ToWriter {
+    fn stack(&self, hash: StackHash, stack: Stack) {
+        self.state.waiting.fetch_add(1, Ordering::Relaxed);
+        // As in `Writing::send`.
+        let _ = self.messages.send(Message::Batch(vec![Item::Stack(hash, stack)]));
+    }
+
+    fn kernel(&self, pid: u32, handle: u64, name: String) {
+        self.state.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.messages.send(Message::Batch(vec![Item::Kernel { pid, handle, name }]));
+    }
+
+    fn note(&self, text: String) {
+        let _ = self.messages.send(Message::Note(text));
     }
 }
 
@@ -108,6 +144,9 @@ fn run(mut pipeline: Pipeline, inbox: &Receiver<Message>, state: &State) -> (Pip
             (failure, Message::Meet(_) | Message::Note(_)) => failure,
         };
         state.waiting.fetch_sub(items, Ordering::Relaxed);
+        if pipeline.has_forgotten_stacks() {
+            state.forgot_stacks.store(true, Ordering::Relaxed);
+        }
         if let Err(error) = &result
             && !state.failed.swap(true, Ordering::Relaxed)
         {

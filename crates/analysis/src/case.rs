@@ -1,12 +1,14 @@
 //! What a rule is asked about, and what it may answer.
 
 use gpuwhy_model::{
-    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Severity, Symptom, ThreadId, Victim,
+    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Role, Severity, Symptom, ThreadId, Victim,
 };
 use gpuwhy_store::CallSum;
 
+use crate::class::WaitClass;
 use crate::confidence::{self, Backing};
 use crate::dispatcher::{Dispatcher, is_launch};
+use crate::places;
 use crate::situation::Situation;
 use crate::words::percent;
 
@@ -157,22 +159,19 @@ impl<'w> ThreadCase<'_, 'w> {
         calls.iter().take(3).map(|call| format!("cuda:{}", call.start_ns)).collect()
     }
 
-    /// The modules that the calls wanted were mostly issued from.
+    /// Where the calls wanted were mostly made.
     pub fn places(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<Place> {
-        let rows = self.situation.window.calls.rows.iter();
-        let mut callers = std::collections::BTreeMap::new();
-        for call in rows.filter(|call| call.thread == self.thread.id && is_wanted(call)) {
-            if let Some(caller) = call.caller {
-                let sum = callers.entry(caller).or_insert(0u64);
-                *sum = sum.saturating_add(call.duration_ns.max(1));
-            }
-        }
-        let caller = callers.into_iter().max_by_key(|(_, ns)| *ns);
-        caller
-            .and_then(|(caller, _)| self.situation.window.modules.get(&caller))
-            .map(|path| module_place(path))
-            .into_iter()
-            .collect()
+        places::of_calls(self.situation, self.thread.id, is_wanted)
+    }
+
+    /// What the thread mostly computed.
+    pub fn run_places(&self) -> Vec<Place> {
+        places::of_samples(self.situation, self.thread.id, Role::Victim)
+    }
+
+    /// Where the thread mostly waited.
+    pub fn wait_places(&self, is_wanted: impl Fn(WaitClass) -> bool) -> Vec<Place> {
+        places::of_waits(self.situation, self.thread.id, Role::Victim, is_wanted)
     }
 }
 
@@ -182,10 +181,6 @@ pub(crate) fn severity_of(share: f64) -> Severity {
         _ if share >= MEDIUM_SHARE => Severity::Medium,
         _ => Severity::Low,
     }
-}
-
-pub(crate) fn module_place(path: &str) -> Place {
-    Place { kind: "module", file: path.to_owned(), line: None, function: None }
 }
 
 pub(crate) fn victim(situation: &Situation<'_>, thread: ThreadId) -> Victim {

@@ -8,6 +8,7 @@
 //! | `dispatcher`, `parts`, `steps` | who feeds the GPU, where that thread's time went, what it does over and over |
 //! | `class`, `waits` | what a blocked thread waited for, and for how long |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
+//! | `places` | where in the code that is |
 //! | `case`, `confidence`, `ranking`, `coverage` | how grave, how sure, in which order, based on what |
 
 mod case;
@@ -19,6 +20,7 @@ mod dispatcher;
 mod explain;
 mod graph;
 mod parts;
+mod places;
 mod ranking;
 pub mod rules;
 mod situation;

@@ -160,6 +160,8 @@ fn stretch() -> impl Strategy<Value = Stretch> {
                 woken_by,
                 taken_by,
                 all,
+                stack: None,
+                waker_stack: None,
             }
         },
     )

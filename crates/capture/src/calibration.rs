@@ -12,10 +12,11 @@ use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys;
 
 use crate::attach::{Attached, LinkKind};
+use crate::call_table::rows;
 use crate::counts::CallCounts;
 use crate::families::calls::{Calls, KEEP_ALL, KEEP_NONE, RowMode};
 use crate::image::{Probe, file_offset_of};
-use crate::wire::{TaskId, rows};
+use crate::wire::TaskId;
 use crate::yardstick::OWN_BINARY;
 
 /// What things cost the thread they happen to, in nanoseconds.

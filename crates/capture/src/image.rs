@@ -13,8 +13,8 @@ use object::read::{ReadCache, ReadRef};
 use object::{Endianness, Object, ObjectSection, elf};
 
 use crate::apis::{LIBRARIES, Library};
+use crate::call_table::rows;
 use crate::site;
-use crate::wire::rows;
 
 type Elf<'data, R> = ElfFile64<'data, Endianness, R>;
 type Symbols<'data, R> = SymbolTable<'data, FileHeader64<Endianness>, R>;

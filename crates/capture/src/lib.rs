@@ -3,9 +3,14 @@
 //! [`Tracer`] is the door: load it, attach images to it, and drain what the kernel saw. Nothing here knows processes,
 //! files on disk or the trace file.
 
+// A test includes a file of the agent, which calls this crate by its name.
+#[cfg(test)]
+extern crate self as gpuwhy_capture;
+
 pub mod apis;
 mod attach;
 mod calibration;
+mod call_table;
 mod counts;
 mod families;
 mod image;
@@ -14,20 +19,25 @@ mod probes;
 mod recorder;
 mod ring;
 mod site;
+mod stacks;
 mod tracer;
+#[cfg(test)]
+mod unwinder;
 mod wire;
 mod yardstick;
 
 pub use apis::LIBRARIES;
 pub use attach::AttachPath;
 pub use calibration::{Calibration, Runs};
+pub use call_table::{row, rows};
 pub use counts::{CountDelta, Hits};
 pub use image::{Image, Probe, Variable};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
-pub use tracer::{Filter, Layers, Options, RunTime, Tracer};
+pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTables, TableId, UnwindRow, WalkCount};
+pub use tracer::{Filter, Layers, Options, RunTime, StackAllowance, Tracer};
 pub use wire::{
-    Device, FileMapped, FinishedIo, IoSums, Life, Owner, RawCall, RawStretch, RawWork, Record, Target, TargetName,
-    TaskId, ThreadSeen, ThreadSnapshot, row, rows,
+    Device, FileMapped, FinishedIo, IoSums, Life, Owner, RawCall, RawCode, RawPythonFrame, RawSample, RawStack,
+    RawStretch, RawWork, Record, StackHash, Target, TargetName, TaskId, ThreadSeen, ThreadSnapshot,
 };
 pub use yardstick::Yardstick;

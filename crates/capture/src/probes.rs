@@ -15,9 +15,9 @@ use anyhow::{Context, Result};
 use gpuwhy_model::CallClass;
 
 use crate::attach::{AttachPath, Attached, LinkKind, leave_to_child};
+use crate::call_table;
 use crate::families::calls::{Calls, RowMode};
 use crate::image::Probe;
-use crate::wire;
 
 /// What is seen of functions that are called too often to see every call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl<Name: Eq + Hash> Probes<Name> {
 
 /// Launches can become too many in any program. Where each probe is a link, there is nothing to share.
 fn is_alone(row: u16, alone: &BTreeSet<u16>, calls: &Calls) -> bool {
-    let launches = wire::row(row.into()).is_some_and(|row| row.class() == CallClass::Launch);
+    let launches = call_table::row(row.into()).is_some_and(|row| row.class() == CallClass::Launch);
     launches || alone.contains(&row) || calls.path() == AttachPath::Single
 }
 

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gpuwhy_model::{Layer, LossReason, Losses};
+use gpuwhy_model::{Layer, LossReason, Losses, StackMoment};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::apis::When;
 use crate::attach::{AttachPath, Attached, LinkKind};
 use crate::calibration::{Calibration, Runs, calibrate, run_time, time_programs};
+use crate::call_table::row;
 use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::{Calls, types};
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
@@ -20,7 +21,8 @@ use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
 use crate::ring::{RingReader, Rings, monotonic_ns};
-use crate::wire::{Device, FileMapped, IoSums, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry, row};
+use crate::stacks::{self, StackTables, WalkCount};
+use crate::wire::{Device, FileMapped, IoSums, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -84,6 +86,16 @@ impl Default for Options {
     }
 }
 
+/// How many stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StackAllowance {
+    None,
+    /// As many as take this part of a thread's time.
+    Share(f64),
+    /// Whatever that costs.
+    All,
+}
+
 /// How long and how often programs have run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunTime {
@@ -91,6 +103,8 @@ pub struct RunTime {
     pub hooks: Runs,
     /// Those at the entry and return of calls.
     pub calls: Runs,
+    /// How long walks over stacks have taken there, timed or not.
+    pub call_stacks_ns: u64,
 }
 
 /// `File` is the caller's name for an attached file.
@@ -256,7 +270,10 @@ impl<File: Eq + Hash> Tracer<File> {
     /// How long programs have run in the kernel while [`Tracer::time_programs`] was held, on all CPUs.
     pub fn run_time(&self) -> RunTime {
         let hooks = self.families.iter().flat_map(|family| &family.programs).map(AsFd::as_fd);
-        RunTime { hooks: run_time(hooks), calls: self.calls.run_time() }
+        let walks = self.walk_counts().unwrap_or_default();
+        let of_calls = walks.iter().filter(|walks| walks.moment == StackMoment::Call);
+        let call_stacks_ns = of_calls.map(|walks| walks.ns).sum();
+        RunTime { hooks: run_time(hooks), calls: self.calls.run_time(), call_stacks_ns }
     }
 
     /// Lets the kernel time BPF programs until the result is dropped, which costs each run two readings of a clock.
@@ -361,6 +378,36 @@ impl<File: Eq + Hash> Tracer<File> {
         let Some(map) = self.families.iter().find_map(|family| family.io_usage.as_ref()) else { return Vec::new() };
         let value = |key: &[u8]| map.lookup(key, MapFlags::ANY).ok().flatten();
         map.keys().filter_map(|key| io_entry(&key, &value(&key)?)).collect()
+    }
+
+    /// What the kernel side knows of how to walk stacks, to be filled by one thread.
+    pub fn stack_tables(&self) -> Result<StackTables> {
+        StackTables::new(&self.shared.stacks)
+    }
+
+    /// Lets every stack be told of again.
+    pub fn forget_stacks(&self) {
+        let seen = &self.shared.stacks.seen_stacks;
+        for key in seen.keys() {
+            // It may have been replaced by another meanwhile.
+            let _ = seen.delete(&key);
+        }
+    }
+
+    /// How the walks over stacks have ended so far.
+    pub fn walk_counts(&self) -> Result<Vec<WalkCount>> {
+        stacks::walk_counts(&self.shared.stacks.walk_counts)
+    }
+
+    /// How much of its time a thread may spend on stacks, at most.
+    pub fn allow_stacks(&self, allowed: StackAllowance) -> Result<()> {
+        let share = |part: f64| (part * f64::from(1 << 20)) as u32;
+        let (allowance, take_all) = match allowed {
+            StackAllowance::None => (0, false),
+            StackAllowance::Share(part) => (share(part), false),
+            StackAllowance::All => (0, true),
+        };
+        stacks::set_allowance(&self.shared.stacks.stack_settings, allowance, take_all)
     }
 
     /// What could not be kept, since the start.

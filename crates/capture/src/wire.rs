@@ -1,12 +1,13 @@
-//! Bytes from the kernel become records, and rows of the call table become what the kernel evaluates.
+//! Bytes from the kernel become records.
 //!
 //! The types are those of `wire.h`, as the skeleton generator read them from the compiled object.
 
 use std::net::Ipv6Addr;
 
-use gpuwhy_model::{CallClass, Direction, Layer, LifeKind, TargetKind, WaitReason, WorkKind};
+use gpuwhy_model::{Direction, LifeKind, PythonEnd, TargetKind, WaitReason, WalkEnd, WorkKind};
 
-use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way, When};
+use crate::apis::{Operand, Way};
+use crate::call_table::row;
 use crate::families::calls::types;
 
 /// Who a kernel record is about.
@@ -33,6 +34,9 @@ pub enum Record {
     File(FileMapped),
     Stretch(RawStretch),
     Work(RawWork),
+    Stack(RawStack),
+    Code(RawCode),
+    Sample(RawSample),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +61,58 @@ pub struct RawCall {
     pub wait_reason: Option<WaitReason>,
     pub woken_by: Option<TaskId>,
     pub preempted_by: Option<TaskId>,
+    pub stack: Option<StackHash>,
+}
+
+/// What a record calls a stack by, see [`RawStack`].
+pub type StackHash = std::num::NonZeroU64;
+
+/// A stack that was not told of before. Frames are from the innermost outwards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawStack {
+    pub at_ns: u64,
+    pub hash: StackHash,
+    pub task: TaskId,
+    /// As told to [`crate::StackTables::set_process`].
+    pub identity: u32,
+    pub kernel: Vec<u64>,
+    pub python: Vec<RawPythonFrame>,
+    /// Instruction pointers. All but the first are where calls return to, unless a signal came in between.
+    pub native: Vec<u64>,
+    pub end: WalkEnd,
+    pub python_end: PythonEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawPythonFrame {
+    pub code: u64,
+    /// As the layout of the version says.
+    pub instruction: i32,
+    /// Of the code object, without its highest bit.
+    pub fingerprint: u32,
+    /// Whether it began an evaluation loop.
+    pub is_entry: bool,
+}
+
+/// A watched thread was running when the clock ticked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSample {
+    pub at_ns: u64,
+    pub task: TaskId,
+    pub stack: StackHash,
+}
+
+/// A code object of Python that was not told of before, as pieces of memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawCode {
+    pub at_ns: u64,
+    pub pid: u32,
+    /// As in [`RawStack`].
+    pub identity: u32,
+    pub code: u64,
+    pub fingerprint: u32,
+    /// Addresses, and what lies there.
+    pub memory: Vec<(u64, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +143,9 @@ pub struct ThreadSnapshot {
     pub work_ns: [u64; WorkKind::COUNT],
     /// Since the thread began.
     pub major_faults: u64,
+    /// Stacks that were walked on its time.
+    pub stacks: u64,
+    pub stacks_ns: u64,
 }
 
 /// Time off the CPU, see [`gpuwhy_model::Stretch`].
@@ -107,6 +166,9 @@ pub struct RawStretch {
     pub all_blocked_ns: u64,
     pub all_runqueue_ns: u64,
     pub io: Option<FinishedIo>,
+    /// Where it began to wait, and what whoever ended the wait was doing.
+    pub stack: Option<StackHash>,
+    pub waker_stack: Option<StackHash>,
 }
 
 /// What a thread waited on, as the kernel names it.
@@ -225,6 +287,9 @@ impl Record {
             Self::File(file) => file.at_ns,
             Self::Stretch(stretch) => stretch.end_ns,
             Self::Work(work) => work.end_ns,
+            Self::Stack(stack) => stack.at_ns,
+            Self::Code(code) => code.at_ns,
+            Self::Sample(sample) => sample.at_ns,
         }
     }
 
@@ -238,6 +303,9 @@ impl Record {
             Self::File(file) => file.pid,
             Self::Stretch(stretch) => stretch.task.pid,
             Self::Work(work) => work.task.pid,
+            Self::Stack(stack) => stack.task.pid,
+            Self::Code(code) => code.pid,
+            Self::Sample(sample) => sample.task.pid,
         }
     }
 
@@ -259,6 +327,9 @@ impl Record {
             kind::RECORD_OOM_KILL => Some(Self::Life(decode_life(LifeKind::OomKill, read(bytes)?))),
             kind::RECORD_STRETCH => Some(Self::Stretch(decode_stretch(read(bytes)?))),
             kind::RECORD_WORK => decode_work(read(bytes)?).map(Self::Work),
+            kind::RECORD_SAMPLE => decode_sample(read(bytes)?).map(Self::Sample),
+            kind::RECORD_CODE => Some(Self::Code(decode_code(&read(bytes)?))),
+            kind::RECORD_STACK => decode_stack(bytes).map(Self::Stack),
             kind::RECORD_FILE => Some(Self::File(decode_file(read(bytes)?))),
             _ => None,
         }
@@ -277,7 +348,7 @@ impl ThreadSnapshot {
 ///
 /// # Safety
 /// Implement it for such types only.
-unsafe trait Plain: Copy {}
+pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($name:ident)+) => {$(
@@ -287,10 +358,16 @@ macro_rules! plain {
 }
 plain! {
     record_head call_record detailed_call thread_record thread_snapshot life_record file_record stretch_record work_record
-    io_key io_sums
+    io_key io_sums api_spec code_mapping walked_process python_layout stack_settings walk_counts code_record sample_record
 }
 
-fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+/// The bytes of a value, as a map takes them.
+pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: plain types have no padding, so all of their bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+pub(crate) fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() != size_of::<T>() {
         return None;
     }
@@ -325,6 +402,7 @@ fn decode_call(raw: types::call_record, details: types::call_details) -> Option<
         wait_reason: WaitReason::from_index(raw.wait_reason as usize),
         woken_by: task(details.woken_by),
         preempted_by: task(details.preempted_by),
+        stack: StackHash::new(raw.stack),
     })
 }
 
@@ -361,7 +439,78 @@ fn decode_stretch(raw: types::stretch_record) -> RawStretch {
             is_write: io.is_write != 0,
             issuer: task(io.issuer),
         }),
+        stack: StackHash::new(raw.stack),
+        waker_stack: StackHash::new(raw.waker_stack),
     }
+}
+
+/// `None` when the frames it claims are not there.
+fn decode_stack(bytes: &[u8]) -> Option<RawStack> {
+    const HEAD: usize = std::mem::offset_of!(types::stack_record, words);
+    let (head, words) = bytes.split_at_checked(HEAD)?;
+    let field = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]) as usize;
+    let record_head: types::record_head = read(head.get(..size_of::<types::record_head>())?)?;
+    let kernel = field(std::mem::offset_of!(types::stack_record, kernel_frames));
+    let python = field(std::mem::offset_of!(types::stack_record, python_frames));
+    let native = field(std::mem::offset_of!(types::stack_record, native_frames));
+    let number = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
+    let hash = head.get(std::mem::offset_of!(types::stack_record, hash)..)?.get(..8)?;
+    let words: Vec<u64> = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    if words.len() != kernel + 2 * python + native {
+        return None;
+    }
+    let (kernel, rest) = words.split_at(kernel);
+    let (python, native) = rest.split_at(2 * python);
+    Some(RawStack {
+        at_ns: record_head.at_ns,
+        hash: StackHash::new(u64::from_ne_bytes(hash.try_into().ok()?))?,
+        task: TaskId { pid: record_head.pid, tid: number(std::mem::offset_of!(types::stack_record, tid))? },
+        identity: number(std::mem::offset_of!(types::stack_record, identity))?,
+        kernel: kernel.to_vec(),
+        python: decode_python(python),
+        native: native.to_vec(),
+        end: WalkEnd::from_index(head[std::mem::offset_of!(types::stack_record, end)].into())?,
+        python_end: PythonEnd::from_index(head[std::mem::offset_of!(types::stack_record, python_end)].into())?,
+    })
+}
+
+fn decode_sample(raw: types::sample_record) -> Option<RawSample> {
+    let task = TaskId { pid: raw.head.pid, tid: raw.tid };
+    Some(RawSample { at_ns: raw.head.at_ns, task, stack: StackHash::new(raw.stack)? })
+}
+
+fn decode_code(raw: &types::code_record) -> RawCode {
+    let parts: [&[u8]; 4] = [&raw.code_head, &raw.filename, &raw.name, &raw.linetable];
+    let memory = parts.into_iter().zip(raw.addresses).zip(raw.bytes);
+    let memory = memory.filter_map(|((part, address), bytes)| Some((address, part.get(..bytes.into())?.to_vec())));
+    RawCode {
+        at_ns: raw.head.at_ns,
+        pid: raw.head.pid,
+        identity: raw.identity,
+        code: raw.code,
+        fingerprint: raw.fingerprint,
+        memory: memory.filter(|(_, bytes)| !bytes.is_empty()).collect(),
+    }
+}
+
+/// A frame without a code object says that the one before it began an evaluation loop.
+fn decode_python(words: &[u64]) -> Vec<RawPythonFrame> {
+    let mut frames: Vec<RawPythonFrame> = Vec::new();
+    for &[code, rest] in words.as_chunks::<2>().0 {
+        if code == 0 {
+            if let Some(last) = frames.last_mut() {
+                last.is_entry = true;
+            }
+            continue;
+        }
+        frames.push(RawPythonFrame {
+            code,
+            instruction: (rest as u32).cast_signed(),
+            fingerprint: (rest >> 32) as u32 & 0x7fff_ffff,
+            is_entry: rest >> 63 != 0,
+        });
+    }
+    frames
 }
 
 fn decode_work(raw: types::work_record) -> Option<RawWork> {
@@ -420,6 +569,8 @@ fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
         throttled_ns: raw.clocks.throttled_ns,
         work_ns: raw.clocks.work_ns,
         major_faults: raw.major_faults,
+        stacks: raw.clocks.stacks,
+        stacks_ns: raw.clocks.stacks_ns,
     }
 }
 
@@ -450,113 +601,13 @@ fn comm(raw: &[i8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A row of the call table with the library it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    pub library: &'static Library,
-    pub api: &'static Api,
-}
-
-impl Row {
-    pub fn layer(&self) -> Layer {
-        self.library.layer
-    }
-
-    pub fn class(&self) -> CallClass {
-        self.api.class
-    }
-}
-
-/// Every row of every library; its position is the cookie of its probes.
-pub fn rows() -> impl Iterator<Item = Row> {
-    LIBRARIES.iter().flat_map(|library| library.apis.iter().map(move |api| Row { library, api }))
-}
-
-pub fn row(index: usize) -> Option<Row> {
-    let mut index = index;
-    for library in LIBRARIES {
-        match library.apis.get(index) {
-            Some(api) => return Some(Row { library, api }),
-            None => index -= library.apis.len(),
-        }
-    }
-    None
-}
-
-/// What the kernel side evaluates for a row.
-pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
-    let reads = &api.reads;
-    let mut bytes = [types::operand::default(); types::limits::MAX_FACTORS.0 as usize];
-    for (factor, operand) in bytes.iter_mut().zip(reads.bytes) {
-        *factor = encode(*operand);
-    }
-    let (change, device) = encode_device(reads.device);
-    let direction = encode_way(reads.direction);
-    let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
-    types::api_spec {
-        bytes,
-        stream: encode(reads.stream),
-        address: encode(reads.address),
-        handle: encode(reads.handle),
-        direction,
-        device,
-        keep_min_ns,
-        device_change: change.0,
-        reads_more: reads_more.into(),
-        learns: (api.when == When::Learning).into(),
-        reserved: 0,
-    }
-}
-
-fn encode(operand: Operand) -> types::operand {
-    use types::operand_kind as of;
-    let (kind, slot, offset, constant) = match operand {
-        Operand::None => (of::OPERAND_NONE, 0, 0, 0),
-        Operand::Const(value) => (of::OPERAND_CONST, 0, 0, value),
-        Operand::Arg(slot) => (of::OPERAND_ARG, slot, 0, 0),
-        Operand::Arg32(slot) => (of::OPERAND_ARG32, slot, 0, 0),
-        Operand::Field(slot, offset) => (of::OPERAND_FIELD, slot, offset, 0),
-        Operand::Field32(slot, offset) => (of::OPERAND_FIELD32, slot, offset, 0),
-        Operand::Out(slot) => (of::OPERAND_OUT, slot, 0, 0),
-        Operand::Out32(slot) => (of::OPERAND_OUT32, slot, 0, 0),
-    };
-    types::operand { kind: kind.0 as u8, slot, offset, constant }
-}
-
-fn encode_way(way: Way) -> types::operand {
-    match way {
-        Way::None => encode(Operand::None),
-        Way::Fixed(direction) => encode(Operand::Const(direction as u32)),
-        Way::Arg(slot) => encode(Operand::Arg32(slot)),
-        Way::Field(slot, offset) => encode(Operand::Field32(slot, offset)),
-    }
-}
-
-fn encode_device(change: DeviceChange) -> (types::device_change, types::operand) {
-    use types::device_change as kind;
-    match change {
-        DeviceChange::None => (kind::DEVICE_KEEP, encode(Operand::None)),
-        DeviceChange::SelectDevice(device) => (kind::DEVICE_SELECT, encode(device)),
-        DeviceChange::SelectContext => (kind::DEVICE_SELECT_CONTEXT, encode(Operand::None)),
-        DeviceChange::BindContext(device) => (kind::DEVICE_BIND_CONTEXT, encode(device)),
-        DeviceChange::BindAndSelect(device) => (kind::DEVICE_BIND_AND_SELECT, encode(device)),
-        DeviceChange::PushContext => (kind::DEVICE_PUSH_CONTEXT, encode(Operand::None)),
-        DeviceChange::PopContext => (kind::DEVICE_POP_CONTEXT, encode(Operand::None)),
-    }
-}
-
-/// The bytes of a spec, as a map takes them.
-pub(crate) fn spec_bytes(spec: &types::api_spec) -> &[u8] {
-    // SAFETY: api_spec consists of integers without padding (-Wpadded), so all of its bytes are initialised.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(spec).cast(), size_of::<types::api_spec>()) }
-}
-
 #[cfg(test)]
 mod tests {
     use gpuwhy_model::{Histogram, LossReason};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::call_table::rows;
 
     proptest! {
         #[test]
@@ -566,18 +617,13 @@ mod tests {
 
         #[test]
         fn a_record_with_a_known_head_and_arbitrary_content_decodes_or_is_refused(
-            kind in 0u32..13,
+            kind in 0u32..16,
             rest in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let mut bytes = kind.to_ne_bytes().to_vec();
             bytes.extend(rest);
             let _ = Record::decode(&bytes);
         }
-    }
-
-    fn bytes_of<T: Plain>(value: T) -> Vec<u8> {
-        // SAFETY: plain types have no padding.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&value).cast::<u8>(), size_of::<T>()) }.to_vec()
     }
 
     #[test]
@@ -602,7 +648,7 @@ mod tests {
             ..Default::default()
         };
         let raw = types::detailed_call { call, details };
-        let Some(Record::Call(call)) = Record::decode(&bytes_of(raw)) else { panic!("not a call") };
+        let Some(Record::Call(call)) = Record::decode(bytes_of(&raw)) else { panic!("not a call") };
         assert_eq!(call.task, TaskId { pid: 7, tid: 8 });
         assert_eq!((call.end_ns, call.duration_ns, call.runqueue_ns, call.blocked_ns), (900, 100, 20, 30));
         assert_eq!((call.parent_start_ns, call.stream, call.ret, call.device), (Some(750), Some(0x55), -3, Some(1)));
@@ -638,22 +684,12 @@ mod tests {
             all_count: 2,
             ..Default::default()
         };
-        let Some(Record::Stretch(stretch)) = Record::decode(&bytes_of(raw)) else { panic!("not a stretch") };
+        let Some(Record::Stretch(stretch)) = Record::decode(bytes_of(&raw)) else { panic!("not a stretch") };
         assert_eq!((stretch.task, stretch.end_ns), (TaskId { pid: 7, tid: 8 }, 900));
         assert_eq!((stretch.reason, stretch.row, stretch.target, stretch.woken_by), (None, None, None, None));
         assert_eq!(stretch.taken_by, [Some((TaskId { pid: 5, tid: 6 }, 40)), None]);
         assert_eq!((stretch.runqueue_ns, stretch.all_runqueue_ns, stretch.all_count), (50, 60, 2));
         assert!(stretch.io.is_none());
-    }
-
-    #[test]
-    fn rows_fit_into_the_kernel_tables_and_are_found_by_position() {
-        assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
-        for (index, row) in rows().enumerate() {
-            assert_eq!(super::row(index).unwrap().api.symbols, row.api.symbols);
-            assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
-        }
-        assert!(super::row(rows().count()).is_none());
     }
 
     #[test]
@@ -664,6 +700,11 @@ mod tests {
         assert_eq!(types::loss_reason::LOSS_RING_FULL.0, LossReason::RingFull as u32);
         assert_eq!(types::loss_reason::LOSS_UNMATCHED.0, LossReason::Unmatched as u32);
         assert_eq!(types::loss_reason::LOSS_WAIT_RING_FULL.0, LossReason::WaitRingFull as u32);
+        assert_eq!(types::loss_reason::LOSS_STACK_RING_FULL.0, LossReason::StackRingFull as u32);
+        assert_eq!(types::walk_end::WALK_ENDS.0 as usize, WalkEnd::ALL.len());
+        assert_eq!(types::walk_end::WALK_NO_PROCESS.0, WalkEnd::NoProcess as u32);
+        assert_eq!(types::python_end::PYTHON_ENDS.0 as usize, PythonEnd::ALL.len());
+        assert_eq!(types::python_end::PYTHON_BROKEN.0, PythonEnd::Broken as u32);
         assert_eq!(types::target_kind::TARGET_KINDS.0 as usize, TargetKind::ALL.len());
         assert_eq!(types::target_kind::TARGET_DEVICE.0, TargetKind::Device as u32);
         assert_eq!(types::work_kind::WORK_KINDS.0 as usize, WorkKind::COUNT);

@@ -3,7 +3,11 @@
 
 mod support;
 
+use std::path::Path;
+use std::process::Command;
+
 use gpuwhy_testbed::Workload;
+use gpuwhy_testbed::stacks::Python;
 use serde_json::Value;
 use support::script::Script;
 use support::{Place, gpuwhy, is_root, output};
@@ -28,12 +32,13 @@ fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
     running.wait_ready().unwrap();
     let (report, process) = report(running.pid());
     assert_eq!(report["can_trace"], true, "{report:#}");
-    for name in ["kernel", "privilege", "BTF", "tracefs", "probes", "cost"] {
+    for name in ["kernel", "privilege", "BTF", "tracefs", "probes", "stacks", "cost"] {
         let line = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
         assert_eq!(line["ok"], true, "{line}");
     }
     assert_eq!(process["comm"], "workload");
     assert_eq!(process["not_attached"], Value::Null);
+    assert_eq!(process["python"], Value::Null, "it is written in C");
     let libraries = process["attachable"].as_array().unwrap();
     for (name, path) in [("cuda-driver", place.testbed.libcuda()), ("cuda-runtime", place.testbed.libcudart())] {
         let library = libraries.iter().find(|library| library["library"] == name).unwrap();
@@ -87,6 +92,53 @@ fn root_a_process_that_has_the_runtime_and_not_the_driver_is_told_apart() {
     assert_eq!(process["attachable"][0]["library"], "cuda-runtime");
     let why = process["not_attached"].as_str().unwrap();
     assert!(why.contains("has not loaded the CUDA driver"), "{why}");
+}
+
+/// Python with the driver loaded, which waits to be looked at.
+fn python_with_the_driver(python: &Path, place: &Place) -> Script {
+    let mut command = Command::new(python);
+    let text = "import ctypes, sys\nctypes.CDLL(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.readline()";
+    command.args(["-c", text]).arg(place.testbed.libcuda());
+    let mut script = Script::start(command);
+    script.wait_for("ready");
+    script
+}
+
+#[test]
+fn root_python_that_uses_cuda_is_listed_with_its_version() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    for python in Python::supported().unwrap() {
+        let script = python_with_the_driver(&python.path, &place);
+        let (_, process) = report(script.pid());
+        assert_eq!(process["not_attached"], Value::Null);
+        assert_eq!(process["python"]["is_walked"], true, "{process:#}");
+        let version = process["python"]["version"].as_str().unwrap();
+        assert_eq!(version.split('.').nth(1), Some(python.minor.to_string().as_str()), "{version}");
+        let (_, stdout, _) = output(gpuwhy(&["check"]));
+        assert!(stdout.contains(&format!("Python {version}: frames can be walked")), "{stdout}");
+    }
+}
+
+#[test]
+fn root_python_whose_frames_are_not_known_is_told_with_the_reason() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    // Older ones have no variable that they could be told by.
+    for python in Python::too_old().into_iter().filter(|python| python.minor >= 7) {
+        let script = python_with_the_driver(&python.path, &place);
+        let (report, process) = report(script.pid());
+        assert_eq!(process["python"]["is_walked"], false, "{process:#}");
+        let why = process["python"]["why_not"].as_str().unwrap();
+        assert!(why.contains("not supported (3.9 to 3.14 are)"), "{why}");
+        assert_eq!(report["can_trace"], true, "its calls are traced all the same");
+        let (_, stdout, _) = output(gpuwhy(&["check"]));
+        assert!(stdout.contains("Python's frames cannot be walked:"), "{stdout}");
+    }
 }
 
 #[test]

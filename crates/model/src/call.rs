@@ -19,6 +19,8 @@ ids! {
     ModuleId
     /// A traced function of one layer.
     OpId
+    /// A stack in the trace file.
+    StackId
 }
 
 /// One finished call, ready to be stored.
@@ -47,7 +49,8 @@ pub struct Call {
     /// Start of the traced call this one was made inside of, by the same thread.
     pub parent_start_ns: Option<u64>,
     pub wait: Option<Wait>,
-    pub stack_id: Option<u32>,
+    /// Where in the program the call was made, when its stack was taken.
+    pub stack_id: Option<StackId>,
 }
 
 impl Call {

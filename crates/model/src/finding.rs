@@ -156,11 +156,21 @@ pub struct Culprit {
 /// A place in the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// `module` while only the file is known.
+    /// `python`, `native` or `jit`; `module` where only the file is known.
     pub kind: &'static str,
+    /// The source file; the file that holds the code where that is not known.
     pub file: String,
     pub line: Option<u32>,
     pub function: Option<String>,
+    pub role: Role,
+}
+
+words! {
+    /// Whose code it is.
+    Role {
+        Victim = "victim",
+        Culprit = "culprit",
+    }
 }
 
 /// From the stalled work to the culprit, one edge after the other. There is always one.

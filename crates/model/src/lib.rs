@@ -11,20 +11,22 @@ mod histogram;
 mod loss;
 mod process;
 mod session;
+mod stack;
 mod stretch;
 mod wait;
 
 pub use api::{CallClass, Direction, Layer};
-pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, ThreadId, ThreadTimes, Wait};
+pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, ThreadId, ThreadTimes, Wait};
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use finding::{
-    Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, RuledOut,
-    Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim,
+    Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, Role,
+    RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim,
 };
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};
 pub use process::{LifeKind, Process, ProcessLife};
 pub use session::{Session, SessionEnd};
+pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
 pub use stretch::{
     CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetId, TargetKind, WaitTarget, WorkKind,
 };

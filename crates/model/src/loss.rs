@@ -39,9 +39,11 @@ reasons! {
     LifeRingFull = "life_ring_full", false, "process and mapping events that found the ring buffer full";
     CutOff = "cut_off", false, "calls that were under way when their probe was removed at the end of a burst, and are not counted";
     WaitRingFull = "wait_ring_full", false, "waits of threads whose record found the ring buffer full; the thread's next record stands for them too";
+    StackRingFull = "stack_ring_full", false, "stacks that found the ring buffer full: the records that name them have no stack";
     ProbeMissed = "probe_missed", false, "probe hits the kernel skipped because a BPF program was already running there";
     Malformed = "malformed", true, "records that could not be decoded";
     Expired = "expired", true, "stored calls that were deleted to keep the file under its size cap";
+    StacksMissed = "stacks_missed", false, "stacks that came faster than their names could be looked up";
     NotWritten = "not_written", true, "calls that could not be written to the file";
 }
 

@@ -4,7 +4,7 @@
 //! since the last record. So sums over records are exact, and no thread writes more than about 1,000 a second.
 
 use crate::api::words;
-use crate::{OpId, ProcessId, ThreadId, WaitReason};
+use crate::{OpId, ProcessId, StackId, ThreadId, WaitReason};
 
 /// Something threads wait on, named once in the trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,10 @@ pub struct Stretch {
     /// Who ran on its CPU meanwhile: those with the most time, the longest first.
     pub taken_by: [Option<CpuTaker>; 2],
     pub all: StandsFor,
+    /// Where in the program the thread waited.
+    pub stack: Option<StackId>,
+    /// What whoever made it runnable was doing.
+    pub waker_stack: Option<StackId>,
 }
 
 impl Stretch {

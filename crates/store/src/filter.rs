@@ -17,8 +17,18 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Columns that name the function of a call, and of the call around a wait.
+    pub(crate) const CALL_NAMES: &[&str] = &["op", "runtime_op"];
+    pub(crate) const WAIT_NAMES: &[&str] = &["op"];
+
     /// The statement and its parameters. `known_ops` are the names of functions that the trace knows.
     pub(crate) fn to_sql(&self, known_ops: &[String]) -> (String, Vec<Parameter>) {
+        let (conditions, parameters) = self.conditions(Self::CALL_NAMES, known_ops);
+        (format!("SELECT * FROM cuda_events WHERE {conditions} ORDER BY timestamp_ns"), parameters)
+    }
+
+    /// What the rows of a view have to be like, where one of the `names` columns has the function's name.
+    pub(crate) fn conditions(&self, names: &[&str], known_ops: &[String]) -> (String, Vec<Parameter>) {
         let mut conditions = Vec::new();
         let mut parameters = Vec::new();
         let mut number = |condition: &str, value: Option<u64>| {
@@ -33,13 +43,14 @@ impl Filter {
         number("tid = ?", self.tid.map(u64::from));
         number("duration_ns >= ?", self.min_duration_ns);
         if let Some(op) = &self.op {
-            let names: Vec<&String> = known_ops.iter().filter(|known| unversioned(known) == unversioned(op)).collect();
-            let marks = vec!["?"; names.len()].join(",");
-            conditions.push(format!("(op IN ({marks}) OR runtime_op IN ({marks}))"));
-            parameters.extend(names.iter().chain(&names).map(|name| Parameter::Text((*name).clone())));
+            let known: Vec<&String> = known_ops.iter().filter(|known| unversioned(known) == unversioned(op)).collect();
+            let marks = vec!["?"; known.len()].join(",");
+            let is_named: Vec<String> = names.iter().map(|column| format!("{column} IN ({marks})")).collect();
+            conditions.push(format!("({})", is_named.join(" OR ")));
+            parameters.extend(names.iter().flat_map(|_| &known).map(|name| Parameter::Text((*name).clone())));
         }
         let conditions = if conditions.is_empty() { "1".to_owned() } else { conditions.join(" AND ") };
-        (format!("SELECT * FROM cuda_events WHERE {conditions} ORDER BY timestamp_ns"), parameters)
+        (conditions, parameters)
     }
 }
 

@@ -12,6 +12,8 @@ mod histogram;
 mod lock;
 mod reader;
 mod schema;
+mod site;
+mod stack_times;
 mod window;
 mod writer;
 
@@ -20,5 +22,7 @@ pub use error::{QueryError, StoreError};
 pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
-pub use window::{CallSecond, CallSum, Covered, Op, Scope, SessionFacts, Thread, ThreadSum, Window};
+pub use site::{is_same_origin, site_position};
+pub use stack_times::{StackTime, StackTimes, StacksOf};
+pub use window::{CallSecond, CallSum, Covered, LoadedStack, Op, Scope, SessionFacts, Thread, ThreadSum, Window};
 pub use writer::{Options, Writer};

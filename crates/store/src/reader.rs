@@ -48,19 +48,23 @@ impl Trace {
 
     /// Runs one statement of anybody's SQL. It can read and nothing else.
     pub fn query(&self, sql: &str, limits: &Limits) -> Result<Answer, QueryError> {
-        self.guard.query(&self.connection, sql, &[], limits)
+        self.guarded(sql, &[], limits)
     }
 
     /// The same with values for the statement's `?`, in order.
     pub fn query_with(&self, sql: &str, values: &[Value], limits: &Limits) -> Result<Answer, QueryError> {
         let parameters: Vec<Parameter> = values.iter().cloned().map(Parameter::from).collect();
-        self.guard.query(&self.connection, sql, &parameters, limits)
+        self.guarded(sql, &parameters, limits)
     }
 
     /// Calls that match, the first ones in time.
     pub fn calls(&self, filter: &Filter, limits: &Limits) -> Result<Answer, QueryError> {
         let (sql, parameters) = filter.to_sql(&self.known_ops(limits)?);
-        self.guard.query(&self.connection, &sql, &parameters, limits)
+        self.guarded(&sql, &parameters, limits)
+    }
+
+    pub(crate) fn guarded(&self, sql: &str, values: &[Parameter], limits: &Limits) -> Result<Answer, QueryError> {
+        self.guard.query(&self.connection, sql, values, limits)
     }
 
     /// When the last session ended, or was last seen alive.
@@ -73,7 +77,7 @@ impl Trace {
         })
     }
 
-    fn known_ops(&self, limits: &Limits) -> Result<Vec<String>, QueryError> {
+    pub(crate) fn known_ops(&self, limits: &Limits) -> Result<Vec<String>, QueryError> {
         let sql = "SELECT name FROM ops UNION SELECT runtime_name FROM ops";
         let limits = Limits { rows: 10_000, ..*limits };
         let names = self.query(sql, &limits)?.rows.into_iter().flatten();

@@ -8,14 +8,20 @@ mod load;
 mod names;
 mod records;
 mod source;
+mod stacks;
 mod sums;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gpuwhy_model::{
-    Call, CallClass, Histogram, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId, ProcessLife,
-    Span, Stretch, TargetId, ThreadId, ThreadTimes, WaitTarget,
+    Call, CallClass, Frame, Histogram, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId,
+    ProcessLife, PythonEnd, Span, StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, ThreadTimes,
+    WaitTarget, WalkEnd,
 };
+
+pub(crate) use source::Source;
+pub(crate) use stacks::StackLoader;
 
 /// Which part of a trace to load.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,10 +58,33 @@ pub struct Window {
     pub calls: Covered<Call>,
     /// Calls that allocated or freed memory.
     pub memory_calls: Covered<Call>,
+    /// Those that calls and stretches cite; of very many, the ones in which most time passed.
+    pub stacks: BTreeMap<StackId, LoadedStack>,
+    /// Where threads were seen running, one for each thread and stack.
+    pub samples: Vec<StackSample>,
+    /// One for each moment and way to end, of all stacks that were taken.
+    pub stack_walks: Vec<StackWalks>,
     /// Kills, ends of traced processes, and who started those that were killed.
     pub life: Vec<ProcessLife>,
     /// What the file cannot tell, in words.
     pub gaps: Vec<String>,
+}
+
+/// A stack whose frames are known by name. Stacks share the frames they have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedStack {
+    /// Innermost first.
+    pub frames: Vec<Arc<Frame>>,
+    pub end: WalkEnd,
+    pub python_end: PythonEnd,
+    /// Position of the frame that a person wants to see first, see `site_position`.
+    pub site: Option<usize>,
+}
+
+impl LoadedStack {
+    pub fn site_frame(&self) -> Option<&Frame> {
+        self.site.and_then(|position| self.frames.get(position)).map(Arc::as_ref)
+    }
 }
 
 /// Rows in the order of time, and the times of which there are all.

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use gpuwhy_model::{Call, Stretch};
+use gpuwhy_model::{Call, Frame, Stack, Stretch};
 use gpuwhy_store::{Options, StoreError, Writer};
 use support::*;
 use tempfile::TempDir;
@@ -103,6 +103,29 @@ fn root_records_name_what_they_waited_on_after_the_disk_was_full() {
     writer.stretches(&stretches[..1000]).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(lines(&path, "SELECT COUNT(*), MIN(target), MIN(comm) FROM sched_events"), ["1000 0x7f12a0 python"]);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn root_stacks_have_their_frames_after_the_disk_was_full() {
+    let Some(disk) = SmallDisk::mount("size=2m") else { return };
+    let path = disk.path().join("trace.db");
+    let mut writer = writer(&path);
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    let cast = Cast::new(&mut writer);
+    let stack = writer.reserve_stack().unwrap();
+    let frames = vec![Frame { function: "forward".into(), ..Frame::default() }; 3];
+    writer.stack(stack, &Stack { frames, ..Stack::default() }).unwrap();
+    let stretches: Vec<Stretch> =
+        (0..40_000).map(|at| Stretch { stack: Some(stack), ..cast.stretch(at * 5_000) }).collect();
+    let error = writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    std::fs::remove_file(&filler).unwrap();
+    writer.stretches(&stretches[..1000]).unwrap();
+    writer.finish(&end()).unwrap();
+    assert_eq!(lines(&path, "SELECT function, waits, max_stack_id FROM wait_sites"), ["forward 1000 1"]);
+    assert_eq!(number(&path, "SELECT COUNT(*) FROM stack_lines"), 3);
     assert_eq!(integrity(&path), "ok");
 }
 

@@ -5,7 +5,7 @@ mod support;
 
 use gpuwhy_model::{
     AgentUsage, Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Process,
-    ProcessLife, Rung, RungChange, Session, SessionEnd, ThreadTimes, Wait, WaitReason,
+    ProcessLife, Rung, RungChange, Session, SessionEnd, StackId, ThreadTimes, Wait, WaitReason,
 };
 use gpuwhy_store::{Filter, Limits, Options, Trace, Truncation, Value, Writer};
 use support::*;
@@ -46,7 +46,7 @@ fn a_call_comes_back_with_everything_it_had() {
         ret_code: -2,
         parent_start_ns: Some(START_NS - 5),
         wait: Some(wait),
-        stack_id: Some(12),
+        stack_id: Some(StackId(12)),
         ..cast.call(7)
     };
     writer.calls(&mut [call]).unwrap();

@@ -1,7 +1,8 @@
 //! A file of an earlier version is read as it is, and brought up to date when more is written to it.
 //!
 //! `data/version-N.trace` was written by the last gpuwhy with schema version N: one session with 30 launches and 3
-//! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled.
+//! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled, from version 3
+//! on there are six stretches, an ioctl and a request to a disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,16 +10,19 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::Session;
-use gpuwhy_store::{Filter, Limits, Options, SCHEMA_VERSION, StoreError, Trace, Writer};
+use gpuwhy_store::{Filter, Limits, Options, SCHEMA_VERSION, Scope, StoreError, Trace, Writer};
 use support::*;
 use tempfile::TempDir;
 
 /// Versions that there is a file of.
-const OLDER: &[u32] = &[1, 2];
+const OLDER: &[u32] = &[1, 2, 3];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
-    "SELECT * FROM cuda_events ORDER BY id",
+    "SELECT id, timestamp_ns, duration_ns, running_ns, runqueue_ns, blocked_ns, pid, tid, comm, op, layer, class, runtime_op, device,
+       stream, bytes, direction, ret_code, cgroup_id, stack_id, parent_id, caller, handle, address, blocked_on,
+       woken_by_pid, woken_by_tid, woken_by_comm, preempted_by_pid, preempted_by_tid, preempted_by_comm, process_comm,
+       container_id, session_id FROM cuda_events ORDER BY id",
     "SELECT bucket_ns, pid, tid, comm, op, layer, class, runtime_name, count, sum_ns, min_ns, max_ns, runqueue_ns,
        blocked_ns, bytes, errors, histogram, fraction, session_id FROM call_stats ORDER BY bucket_ns, tid",
     "SELECT bucket_ns, pid, tid, comm, wall_ns, running_ns, runqueue_ns, blocked_ns, futex_ns, io_ns, fault_ns,
@@ -46,8 +50,33 @@ const QUESTIONS_OF_2: &[&str] = &[
     "SELECT budget, is_virtual_machine FROM sessions WHERE id = 1",
 ];
 
-/// What version 2 does not have.
-const NEW_IN_3: &[&str] = &["sched_events", "kernel_events", "io_events", "io_stats"];
+/// The same of what is new in version 3.
+const QUESTIONS_OF_3: &[&str] = &[
+    "SELECT id, timestamp_ns, duration_ns, blocked_ns, runqueue_ns, is_throttled, pid, tid, comm, blocked_on, op,
+       target_kind, target, woken_by_pid, woken_by_tid, woken_by_comm, taken_by_pid, taken_by_tid, taken_by_comm,
+       taken_by_ns, also_taken_by_pid, also_taken_by_tid, also_taken_by_comm, also_taken_by_ns, all_count,
+       all_blocked_ns, all_runqueue_ns, session_id FROM sched_events ORDER BY id",
+    "SELECT * FROM kernel_events",
+    "SELECT * FROM io_events",
+    "SELECT * FROM io_stats ORDER BY bucket_ns",
+    "SELECT bucket_ns, tid, throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns, major_faults FROM thread_times",
+    "SELECT cpu_quota, memory_limit FROM processes WHERE session_id = 1",
+];
+
+/// Views that files have since a version.
+const NEW: &[(u32, &[&str])] = &[
+    (3, &["sched_events", "kernel_events", "io_events", "io_stats"]),
+    (4, &["stack_lines", "call_sites", "wait_sites", "waker_sites", "run_sites", "stack_stats"]),
+];
+
+/// Views that files of a version do not have.
+fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
+    NEW.iter().filter(move |(since, _)| *since > found).flat_map(|(_, views)| *views).copied()
+}
+
+fn questions_of(found: u32) -> Vec<&'static str> {
+    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3][..found as usize].concat()
+}
 
 /// Everything about a table's columns but their defaults, which only a column that was added later has.
 const LAYOUT: &str = "SELECT t.name, t.type, c.cid, c.name, c.type, c.\"notnull\", c.pk
@@ -113,13 +142,27 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
     for &found in OLDER {
         let (_directory, path) = older(found);
         let trace = Trace::open(&path).unwrap();
-        for view in NEW_IN_3 {
+        for view in views_without(found) {
             let error = trace.query(&format!("SELECT * FROM {view}"), &Limits::default()).unwrap_err();
             assert_eq!(error.to_string(), format!("no such table: {view}"));
             assert!(error.hint().is_some());
         }
-        let error = trace.query("SELECT throttled_ns FROM thread_times", &Limits::default()).unwrap_err();
-        assert_eq!(error.to_string(), "no such column: throttled_ns");
+        let column = if found < 3 { "throttled_ns FROM thread_times" } else { "waker_stack_id FROM sched_events" };
+        let error = trace.query(&format!("SELECT {column}"), &Limits::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("no such column: {}", column.split(' ').next().unwrap()));
+        assert!(!trace.has_stacks().unwrap());
+    }
+}
+
+#[test]
+fn a_window_of_an_older_file_says_that_it_has_no_stacks() {
+    for &found in OLDER {
+        let (_directory, path) = older(found);
+        let window = Trace::open(&path).unwrap().window(&Scope::default()).unwrap();
+        assert_eq!(window.calls.rows.len(), 33);
+        assert_eq!(window.stretches.rows.len(), if found < 3 { 0 } else { 6 });
+        assert!(window.stacks.is_empty() && window.stack_walks.is_empty());
+        assert!(window.gaps.iter().any(|gap| gap.contains("without stacks")), "{:?}", window.gaps);
     }
 }
 
@@ -127,17 +170,20 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
 fn writing_to_an_older_file_brings_it_up_to_date_and_keeps_everything() {
     for &found in OLDER {
         let (directory, path) = older(found);
-        let questions = if found == 1 { QUESTIONS.to_vec() } else { [QUESTIONS, QUESTIONS_OF_2].concat() };
+        let questions = questions_of(found);
         let before = answers(&path, &questions);
         open(&path).unwrap().finish(&end()).unwrap();
         assert_eq!(version(&path), SCHEMA_VERSION);
         assert_eq!(answers(&path, &questions), before);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         assert_eq!(integrity(&path), "ok");
-        let sql = "SELECT throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns, major_faults FROM thread_times";
-        assert_eq!(lines(&path, sql), ["0 0 0 0 0"; 3]);
-        assert_eq!(lines(&path, "SELECT cpu_quota, memory_limit FROM processes"), ["null null"]);
-        for view in NEW_IN_3 {
+        if found < 3 {
+            let sql = "SELECT throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns, major_faults FROM thread_times";
+            assert_eq!(lines(&path, sql), ["0 0 0 0 0"; 3]);
+            assert_eq!(lines(&path, "SELECT cpu_quota, memory_limit FROM processes"), ["null null"]);
+        }
+        assert_eq!(number(&path, "SELECT count(stack_id) + count(waker_stack_id) FROM sched_events"), 0);
+        for view in views_without(found) {
             assert_eq!(number(&path, &format!("SELECT count(*) FROM {view}")), 0, "{view}");
         }
     }
@@ -175,7 +221,7 @@ fn a_session_added_to_an_older_file_stands_beside_the_first() {
         writer.stretches(&[cast.stretch(10_000_000_000)]).unwrap();
         writer.finish(&end()).unwrap();
         assert_eq!(lines(&path, "SELECT session_id, count(*) FROM cuda_events GROUP BY 1"), ["1 33", "2 1"]);
-        assert_eq!(lines(&path, "SELECT session_id, tid FROM sched_events"), ["2 100"]);
+        assert_eq!(lines(&path, "SELECT session_id, tid FROM sched_events WHERE session_id = 2"), ["2 100"]);
         let sql = "SELECT what, ns FROM calibrations WHERE session_id = 2";
         assert_eq!(lines(&path, sql), ["kept call 900.5"]);
         // Functions known to the older file keep their ids.
@@ -213,6 +259,10 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
         (2, "CREATE VIEW io_usage AS SELECT 1 AS mine", "io_usage"),
         (2, "CREATE INDEX calls_memory ON calls (bytes)", "calls_memory"),
         (2, "ALTER TABLE processes ADD COLUMN cpu_quota ANY", "cpu_quota"),
+        (3, "CREATE TABLE stacks (mine)", "stacks"),
+        (3, "CREATE TABLE call_sites (mine)", "call_sites"),
+        (3, "CREATE INDEX calls_stacks ON calls (stack_id)", "calls_stacks"),
+        (3, "ALTER TABLE stretches ADD COLUMN stack_id ANY", "stack_id"),
     ];
     for (version, sql, name) in in_the_way {
         let (directory, path) = older(version);

@@ -30,8 +30,8 @@ def word(value):
 def burn(ns):
     """Computes in pure Python for this much CPU time."""
     end = time.thread_time_ns() + ns
-    while time.thread_time_ns() < end:
-        sum(range(500))
+    while time.thread_time_ns() < end:  # blame: gil-holder python-dataloader
+        sum(range(500))  # blame: gil-holder python-dataloader
 
 
 def say(**line):
@@ -76,12 +76,14 @@ class Dispatcher:
         self.fault_ns += time.monotonic_ns() - started
         for _ in range(self.shape.launches):
             self.launch()
-        self.job.driver.cuMemcpyDtoHAsync_v2(word(0x10000), word(0x7E0000000000), word(65536), self.stream)
-        self.job.driver.cuStreamSynchronize(self.stream)
+        host, device = word(0x10000), word(0x7E0000000000)
+        self.job.driver.cuMemcpyDtoHAsync_v2(host, device, word(65536), self.stream)  # victim: gil-holder
+        self.job.driver.cuStreamSynchronize(self.stream)  # victim: gil-holder
         self.steps += 1
 
     def launch(self):
-        self.job.driver.cuLaunchKernel(word(0x5EED0001), 1, 1, 1, 256, 1, 1, 0, self.stream, word(0), word(0))
+        kernel, none = word(0x5EED0001), word(0)
+        self.job.driver.cuLaunchKernel(kernel, 1, 1, 1, 256, 1, 1, 0, self.stream, none, none)  # victim: gil-holder
 
     def tell(self):
         numbers = {"steps": self.steps, "fault_ns": self.fault_ns}
@@ -107,7 +109,7 @@ class GilHolder:
     def compute(self):
         say(kind="blame", pid=os.getpid(), tid=threading.get_native_id())
         while not self.job.is_over():
-            self.work(self.busy_ns)
+            self.work(self.busy_ns)  # blame: gil-holder
             time.sleep((self.CYCLE_NS - self.busy_ns) / 1e9)
 
     @staticmethod
@@ -145,15 +147,15 @@ class SlowLoader:
         batch = bytes(32 * 1024)
         self.has_gone.wait()
         while True:
-            burn(self.batch_ns)
-            self.queue.put(batch)
+            burn(self.batch_ns)  # blame: python-dataloader
+            self.queue.put(batch)  # blame: python-dataloader
 
     def begin(self):
         say(kind="blame", pid=self.worker.pid)
         self.has_gone.set()
 
     def get_input(self):
-        self.queue.get()
+        self.queue.get()  # victim: python-dataloader
 
     def words(self):
         return f" child={self.worker.pid}"

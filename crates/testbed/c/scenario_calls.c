@@ -18,11 +18,11 @@ static void draw_sync(struct shape *shape)
     shape->host_ns = shape->fault_ns < shape->gpu_ns ? shape->fault_ns : shape->gpu_ns;
 }
 
-static void launch_and_wait(struct dispatcher *dispatcher)
+static NOINLINE void launch_and_wait(struct dispatcher *dispatcher)
 {
     launch_kernel(dispatcher);
     if (!options.healthy)
-        cuStreamSynchronize(dispatcher->stream);
+        cuStreamSynchronize(dispatcher->stream); // blame: sync-per-op
 }
 
 const struct fault sync_per_op = {
@@ -52,21 +52,21 @@ const struct fault tiny_kernels = {.name = "tiny-kernels", .draw = draw_tiny, .p
 
 static const uint64_t STAGED_BYTES_PER_US = 6000;
 
-static void copy_input(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void copy_input(struct dispatcher *dispatcher, uint64_t ns)
 {
     static char host[4096];
     uint64_t bytes = ns / US * STAGED_BYTES_PER_US;
 
     // Every step has the same shape, so that the plan of the last piece is this one's too.
     fake_cuda_set("cuMemcpyHtoDAsync", FAKE_BURN, options.healthy ? 3 * US : ns, 0);
-    cuMemcpyHtoDAsync_v2(0x7e0000000000, host, bytes, dispatcher->stream);
+    cuMemcpyHtoDAsync_v2(0x7e0000000000, host, bytes, dispatcher->stream); // blame: pageable-copy
 }
 
 const struct fault pageable_copy = {.name = "pageable-copy", .may_spin = true, .hit = copy_input};
 
 // Loads code in every step, or once.
 
-static void load_module(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void load_module(struct dispatcher *dispatcher, uint64_t ns)
 {
     static const char image[] = "fatbin";
     uint64_t module;
@@ -74,7 +74,7 @@ static void load_module(struct dispatcher *dispatcher, uint64_t ns)
     if (options.healthy && dispatcher->steps > 0)
         return;
     fake_cuda_set("cuModuleLoadData", FAKE_BURN, ns, 0);
-    cuModuleLoadData(&module, image);
+    cuModuleLoadData(&module, image); // blame: module-per-step
     if (!options.healthy)
         cuModuleUnload(module);
 }
@@ -86,15 +86,15 @@ const struct fault module_per_step = {.name = "module-per-step", .may_spin = tru
 static uint64_t graph, executable;
 
 // What is captured runs when the graph does.
-static void capture(struct dispatcher *dispatcher)
+static NOINLINE void capture(struct dispatcher *dispatcher)
 {
     fake_cuda_kernel_ns(0);
     fake_cuda_set("cuGraphInstantiateWithFlags", FAKE_BURN, dispatcher->shape.fault_ns, 0);
-    cuStreamBeginCapture_v2(dispatcher->stream, 0);
+    cuStreamBeginCapture_v2(dispatcher->stream, 0); // blame: capture-per-step
     for (int i = 0; i < dispatcher->shape.launches; i++)
         launch_kernel(dispatcher);
-    cuStreamEndCapture(dispatcher->stream, &graph);
-    cuGraphInstantiateWithFlags(&executable, graph, 0);
+    cuStreamEndCapture(dispatcher->stream, &graph);     // blame: capture-per-step
+    cuGraphInstantiateWithFlags(&executable, graph, 0); // blame: capture-per-step
 }
 
 static void destroy_graph(struct dispatcher *dispatcher)
@@ -106,10 +106,10 @@ static void destroy_graph(struct dispatcher *dispatcher)
     cuGraphDestroy(graph);
 }
 
-static void launch_graph(struct dispatcher *dispatcher)
+static NOINLINE void launch_graph(struct dispatcher *dispatcher)
 {
     if (!options.healthy || dispatcher->steps == 0)
-        capture(dispatcher);
+        capture(dispatcher); // blame: capture-per-step
     burn_ns(dispatcher->shape.host_ns);
     fake_cuda_kernel_ns(dispatcher->shape.gpu_ns);
     cuGraphLaunch(executable, dispatcher->stream);
@@ -160,13 +160,13 @@ static void prepare_ioctl(void)
     fake_cuda_set("cuMemAlloc", FAKE_HOOK, 0, 0);
 }
 
-static void call_slow_driver(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void call_slow_driver(struct dispatcher *dispatcher, uint64_t ns)
 {
     uint64_t memory;
 
     (void)dispatcher;
     ioctl_ns = options.healthy ? 0 : ns;
-    cuMemAlloc_v2(&memory, MIB);
+    cuMemAlloc_v2(&memory, MIB); // blame: slow-ioctl
     cuMemFree_v2(memory);
 }
 

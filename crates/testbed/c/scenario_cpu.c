@@ -22,10 +22,10 @@ static void want_cpu(struct shape *shape, double they_get)
     shape->fault_ns = shape->host_ns;
 }
 
-static void make_input(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void make_input(struct dispatcher *dispatcher, uint64_t ns)
 {
     (void)dispatcher;
-    burn_ns(ns);
+    burn_ns(ns); // victim: cpu-hog cpu-crowd cpu-hog-threads cpu-quota
 }
 
 static void draw_hog(struct shape *shape)
@@ -44,12 +44,12 @@ const struct fault cpu_crowd = {.name = "cpu-crowd",
                                 .draw = draw_hog,
                                 .hit = make_input};
 
-static void *burn(void *unused)
+static NOINLINE void *burn(void *unused)
 {
     blame_thread(gettid());
     pin_to_cpu(0);
     while (!is_over())
-        burn_ns(MS);
+        burn_ns(MS); // blame: cpu-hog-threads
     return unused;
 }
 

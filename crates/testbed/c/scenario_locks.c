@@ -21,7 +21,7 @@ static void draw_and_remember(struct shape *victims)
     shape = *victims;
 }
 
-static void hold_lock_and(void (*occupy)(uint64_t ns))
+static NOINLINE void hold_lock_and(void (*occupy)(uint64_t ns))
 {
     // The victim gets the lock in the gap. The next one comes when its step and the fault's share are over.
     uint64_t random = options.seed, step_ns = shape.gpu_ns + shape.host_ns / shape.launches + shape.fault_ns - GAP_NS;
@@ -32,18 +32,18 @@ static void hold_lock_and(void (*occupy)(uint64_t ns))
 
         if (!options.healthy)
             pthread_mutex_lock(&lock);
-        occupy(ns);
+        occupy(ns); // blame: mutex-holder mutex-sleeper mutex-io-holder
         if (options.healthy)
             pthread_mutex_lock(&lock);
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&lock); // blame: mutex-holder mutex-sleeper mutex-io-holder
         sleep_ns(GAP_NS);
     }
 }
 
-static void take_lock(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void take_lock(struct dispatcher *dispatcher, uint64_t ns)
 {
     (void)dispatcher, (void)ns;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&lock); // victim: mutex-holder mutex-sleeper mutex-io-holder
     burn_ns(5 * US);
     pthread_mutex_unlock(&lock);
 }
@@ -76,9 +76,9 @@ static void begin_sleeping(void)
 const struct fault mutex_sleeper = {
     .name = "mutex-sleeper", .may_spin = true, .draw = draw_and_remember, .begin = begin_sleeping, .hit = take_lock};
 
-static void read_for(uint64_t ns)
+static NOINLINE void read_for(uint64_t ns)
 {
-    read_directly(file, FILE_BYTES, ns);
+    read_directly(file, FILE_BYTES, ns); // blame: mutex-io-holder
 }
 
 static void *hold_and_read(void *unused)
@@ -109,30 +109,32 @@ enum { QUEUE_LENGTH = 2 };
 static pthread_cond_t not_empty = PTHREAD_COND_INITIALIZER, not_full = PTHREAD_COND_INITIALIZER;
 static int batches;
 
-static void *make_batches(void *unused)
+static NOINLINE void *make_batches(void *unused)
 {
     uint64_t slow_ns = shape.gpu_ns + shape.fault_ns, random = options.seed;
     uint64_t batch_ns = options.healthy ? shape.gpu_ns / 3 : slow_ns;
 
     blame_thread(gettid());
     for (;;) {
-        burn_ns(batch_ns * draw_between(&random, 0.9, 1.1));
+        uint64_t ns = batch_ns * draw_between(&random, 0.9, 1.1);
+
+        burn_ns(ns); // blame: slow-queue
         pthread_mutex_lock(&lock);
         while (batches == QUEUE_LENGTH)
             pthread_cond_wait(&not_full, &lock);
         batches++;
-        pthread_cond_signal(&not_empty);
-        pthread_mutex_unlock(&lock);
+        pthread_cond_signal(&not_empty); // blame: slow-queue
+        pthread_mutex_unlock(&lock);     // blame: slow-queue
     }
     return unused;
 }
 
-static void take_batch(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void take_batch(struct dispatcher *dispatcher, uint64_t ns)
 {
     (void)dispatcher, (void)ns;
     pthread_mutex_lock(&lock);
     while (batches == 0)
-        pthread_cond_wait(&not_empty, &lock);
+        pthread_cond_wait(&not_empty, &lock); // victim: slow-queue
     batches--;
     pthread_cond_signal(&not_full);
     pthread_mutex_unlock(&lock);

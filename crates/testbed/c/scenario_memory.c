@@ -23,7 +23,7 @@ static void allocate_once(struct dispatcher *dispatcher)
     cuMemAlloc_v2(&memory, 64 * MIB);
 }
 
-static void allocate_and_free(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void allocate_and_free(struct dispatcher *dispatcher, uint64_t ns)
 {
     uint64_t memory;
 
@@ -31,8 +31,8 @@ static void allocate_and_free(struct dispatcher *dispatcher, uint64_t ns)
     if (options.healthy)
         return;
     for (uint64_t done = 0; done < ns; done += 2 * CALL_NS) {
-        cuMemAlloc_v2(&memory, 4 * MIB);
-        cuMemFree_v2(memory);
+        cuMemAlloc_v2(&memory, 4 * MIB); // blame: malloc-per-step
+        cuMemFree_v2(memory);            // blame: malloc-per-step
     }
 }
 
@@ -61,14 +61,14 @@ static void free_kept(void)
         cuMemFree_v2(kept[i]);
 }
 
-static void run_out_of_memory(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void run_out_of_memory(struct dispatcher *dispatcher, uint64_t ns)
 {
     uint64_t memory;
 
     if (options.healthy || dispatcher->steps % STEPS_TO_FAILURE != STEPS_TO_FAILURE - 1)
         return;
     fake_cuda_set("cuMemAlloc", FAKE_BURN, ns, OUT_OF_MEMORY);
-    cuMemAlloc_v2(&memory, 2048 * MIB);
+    cuMemAlloc_v2(&memory, 2048 * MIB); // blame: out-of-memory
     fake_cuda_set("cuMemAlloc", FAKE_BURN, 20 * US, 0);
     free_kept();
     cuMemAlloc_v2(&memory, 2048 * MIB);
@@ -84,12 +84,12 @@ const struct fault out_of_memory = {.name = "out-of-memory",
 
 // Allocates in every step what only the healthy program frees.
 
-static void allocate_one_more(struct dispatcher *dispatcher)
+static NOINLINE void allocate_one_more(struct dispatcher *dispatcher)
 {
     uint64_t memory;
 
     (void)dispatcher;
-    cuMemAlloc_v2(&memory, 4 * MIB);
+    cuMemAlloc_v2(&memory, 4 * MIB); // blame: leak
     if (options.healthy)
         cuMemFree_v2(memory);
 }

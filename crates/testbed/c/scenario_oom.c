@@ -16,7 +16,7 @@
 // The control group allows 32 MiB.
 static const size_t MODEST = 8 * MIB, GREEDY = 128 * MIB;
 
-static void work(void)
+static NOINLINE void work(void)
 {
     char path[512];
     size_t bytes = options.healthy ? MODEST : GREEDY;
@@ -28,7 +28,7 @@ static void work(void)
     procs = open(path, O_WRONLY | O_CLOEXEC);
     if (procs < 0 || write(procs, "0", 1) != 1 || memory == MAP_FAILED)
         _exit(2);
-    memset(memory, 1, bytes);
+    memset(memory, 1, bytes); // blame: oom
     _exit(0);
 }
 

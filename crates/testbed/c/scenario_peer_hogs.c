@@ -14,11 +14,11 @@ static void get_ready(void)
 }
 
 // On the CPU where the dispatch threads are.
-static void burn_forever(void)
+static NOINLINE void burn_forever(void)
 {
     pin_to_cpu(0);
     for (;;)
-        burn_ns(MS);
+        burn_ns(MS); // blame: cpu-hog cpu-crowd
 }
 
 const struct role hog = {.name = "hog", .prepare = get_ready, .run = burn_forever};
@@ -51,12 +51,12 @@ static void prepare_file(void)
     tell_ready("");
 }
 
-static void *read_forever(void *random)
+static NOINLINE void *read_forever(void *random)
 {
     void *block = page_aligned(MIB);
 
     for (;;)
-        read_block(file, FILE_BYTES, block, MIB, random);
+        read_block(file, FILE_BYTES, block, MIB, random); // blame: disk-hog
     return NULL;
 }
 

@@ -19,10 +19,11 @@ static char batch[BATCH_BYTES];
 static int connection, listener, file;
 
 // The victim may go first.
-static void write_batch(void)
+static NOINLINE void write_batch(void)
 {
     for (size_t done = 0; done < sizeof(batch);) {
-        ssize_t put = write(connection, batch + done, sizeof(batch) - done);
+        const char *rest = batch + done;
+        ssize_t put = write(connection, rest, sizeof(batch) - done); // blame: slow-pipe slow-worker-io slow-peer
 
         if (put <= 0)
             exit(0);
@@ -38,15 +39,17 @@ static void open_fifo(void)
 }
 
 // A batch takes longer than the victim's step, or a third of it.
-static void produce(void (*work)(uint64_t ns))
+static NOINLINE void produce(void (*work)(uint64_t ns))
 {
     struct shape shape = draw_shape(options.seed, 0);
     uint64_t random = options.seed;
     uint64_t batch_ns = options.healthy ? shape.gpu_ns / 3 : shape.gpu_ns + shape.fault_ns;
 
     for (;;) {
-        work(batch_ns * draw_between(&random, 0.9, 1.1));
-        write_batch();
+        uint64_t ns = batch_ns * draw_between(&random, 0.9, 1.1);
+
+        work(ns);      // blame: slow-pipe slow-worker-io
+        write_batch(); // blame: slow-pipe slow-worker-io
     }
 }
 
@@ -57,9 +60,9 @@ static void produce_by_burning(void)
 
 const struct role loader = {.name = "loader", .prepare = open_fifo, .run = produce_by_burning};
 
-static void read_for(uint64_t ns)
+static NOINLINE void read_for(uint64_t ns)
 {
-    read_directly(file, FILE_BYTES, ns);
+    read_directly(file, FILE_BYTES, ns); // blame: slow-worker-io
 }
 
 static void prepare_reading(void)
@@ -104,7 +107,7 @@ static void listen_on_any_port(void)
 
 // The request says how long the answer should take. The server works for it: one that slept could as well be a client
 // of an idle server.
-static void answer_late(void)
+static NOINLINE void answer_late(void)
 {
     uint64_t delay_ns;
 
@@ -113,8 +116,8 @@ static void answer_late(void)
         fail("no one connects");
     send_at_once();
     while (read(connection, &delay_ns, sizeof(delay_ns)) == sizeof(delay_ns)) {
-        burn_ns(delay_ns);
-        write_batch();
+        burn_ns(delay_ns); // blame: slow-peer
+        write_batch();     // blame: slow-peer
     }
 }
 

@@ -18,13 +18,14 @@
 
 static int input;
 
-static void read_batch(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void read_batch(struct dispatcher *dispatcher, uint64_t ns)
 {
     static char batch[BATCH_BYTES];
 
     (void)dispatcher, (void)ns;
     for (size_t done = 0; done < sizeof(batch);) {
-        ssize_t got = read(input, batch + done, sizeof(batch) - done);
+        char *rest = batch + done;
+        ssize_t got = read(input, rest, sizeof(batch) - done); // victim: slow-pipe slow-worker-io slow-peer idle-server
 
         if (got <= 0)
             fail("the peer has gone");
@@ -72,13 +73,13 @@ static void prepare_connection(void)
 }
 
 // The request says how long the answer should take.
-static void ask_server(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void ask_server(struct dispatcher *dispatcher, uint64_t ns)
 {
     uint64_t delay_ns = options.healthy ? 0 : ns;
 
     if (write(input, &delay_ns, sizeof(delay_ns)) != sizeof(delay_ns))
         fail("cannot ask the server");
-    read_batch(dispatcher, ns);
+    read_batch(dispatcher, ns); // victim: slow-peer
 }
 
 const struct fault slow_peer = {

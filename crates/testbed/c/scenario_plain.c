@@ -12,19 +12,19 @@ static void draw_long(struct shape *shape)
 
 const struct fault long_kernels = {.name = "long-kernels", .hits_all = true, .may_spin = true, .draw = draw_long};
 
-static void compute(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void compute(struct dispatcher *dispatcher, uint64_t ns)
 {
     (void)dispatcher;
     if (!options.healthy)
-        burn_ns(ns);
+        burn_ns(ns); // blame: app-computes
 }
 
 const struct fault app_computes = {.name = "app-computes", .hit = compute};
 
-static void sleep_a_while(struct dispatcher *dispatcher)
+static NOINLINE void sleep_a_while(struct dispatcher *dispatcher)
 {
     if (!options.healthy)
-        sleep_ns(dispatcher->shape.fault_ns);
+        sleep_ns(dispatcher->shape.fault_ns); // blame: sleeps-on-purpose
 }
 
 const struct fault sleeps_on_purpose = {.name = "sleeps-on-purpose", .may_spin = true, .end_step = sleep_a_while};

@@ -27,9 +27,9 @@ double share_done(void)
     return 1 - (double)(int64_t)(ends_at_ns - monotonic_ns()) / (options.duration_ms * MS);
 }
 
-void launch_kernel(struct dispatcher *dispatcher)
+NOINLINE void launch_kernel(struct dispatcher *dispatcher)
 {
-    cuLaunchKernel(0x5eed0001, 1, 1, 1, 256, 1, 1, 0, dispatcher->stream, NULL, NULL);
+    cuLaunchKernel(0x5eed0001, 1, 1, 1, 256, 1, 1, 0, dispatcher->stream, NULL, NULL); // blame: tiny-kernels
 }
 
 static void hit(struct dispatcher *dispatcher, uint64_t ns)
@@ -41,7 +41,7 @@ static void hit(struct dispatcher *dispatcher, uint64_t ns)
 }
 
 // A fault comes before the first launches of a step, when the GPU has nothing or little to do.
-static void launch_all(struct dispatcher *dispatcher)
+static NOINLINE void launch_all(struct dispatcher *dispatcher)
 {
     const struct fault *fault = options.fault;
     const struct shape *shape = &dispatcher->shape;
@@ -49,15 +49,15 @@ static void launch_all(struct dispatcher *dispatcher)
     for (int i = 0; i < shape->launches; i++) {
         if (dispatcher->is_victim && fault->hit && i < shape->pieces)
             hit(dispatcher, shape->fault_ns / shape->pieces);
-        burn_ns(shape->host_ns / shape->launches);
+        burn_ns(shape->host_ns / shape->launches); // victim: cpu-hog cpu-crowd cpu-hog-threads cpu-quota
         if (dispatcher->is_victim && fault->launch)
             fault->launch(dispatcher);
         else
-            launch_kernel(dispatcher);
+            launch_kernel(dispatcher); // blame: tiny-kernels
     }
 }
 
-static void make_step(struct dispatcher *dispatcher)
+static NOINLINE void make_step(struct dispatcher *dispatcher)
 {
     const struct fault *fault = options.fault;
 
@@ -66,7 +66,7 @@ static void make_step(struct dispatcher *dispatcher)
     else
         launch_all(dispatcher);
     cuMemcpyDtoHAsync_v2(loss, 0x7e0000000000, sizeof(loss), dispatcher->stream);
-    cuStreamSynchronize(dispatcher->stream);
+    cuStreamSynchronize(dispatcher->stream); // victim: long-kernels
     if (dispatcher->is_victim && fault->end_step)
         fault->end_step(dispatcher);
     if (++dispatcher->steps % dispatcher->shape.pause_every == 0)

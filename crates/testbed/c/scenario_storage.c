@@ -20,13 +20,13 @@ static void prepare_direct(void)
     file = open_scratch_file(FILE_BYTES, !options.healthy);
 }
 
-static void read_input(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void read_input(struct dispatcher *dispatcher, uint64_t ns)
 {
     static char block[256 * 1024];
 
     (void)dispatcher;
     if (!options.healthy)
-        read_directly(file, FILE_BYTES, ns);
+        read_directly(file, FILE_BYTES, ns); // blame: direct-read
     else if (pread(file, block, sizeof(block), 0) != sizeof(block))
         fail("cannot read a scratch file");
 }
@@ -43,7 +43,7 @@ static void prepare_small_reads(void)
     file = open_scratch_file(FILE_BYTES, true);
 }
 
-static void read_little(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void read_little(struct dispatcher *dispatcher, uint64_t ns)
 {
     static void *block;
 
@@ -51,7 +51,7 @@ static void read_little(struct dispatcher *dispatcher, uint64_t ns)
     if (!block)
         block = page_aligned(PAGE);
     for (int i = 0; i < SMALL_READS; i++)
-        read_block(file, FILE_BYTES, block, PAGE, &random_state);
+        read_block(file, FILE_BYTES, block, PAGE, &random_state); // victim: disk-hog
 }
 
 const struct fault disk_hog = {
@@ -71,12 +71,14 @@ static void prepare_mapping(void)
         fail("cannot map a scratch file");
 }
 
-static void touch_page(size_t index)
+static NOINLINE void touch_page(size_t index)
 {
-    (void)mapping[index % (FILE_BYTES / PAGE) * PAGE];
+    size_t page = index % (FILE_BYTES / PAGE);
+
+    (void)mapping[page * PAGE]; // blame: mapped-file
 }
 
-static void touch_pages(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void touch_pages(struct dispatcher *dispatcher, uint64_t ns)
 {
     uint64_t end = monotonic_ns() + ns;
 
@@ -86,7 +88,7 @@ static void touch_pages(struct dispatcher *dispatcher, uint64_t ns)
             touch_page(i);
     else
         while (monotonic_ns() < end)
-            touch_page(draw(&random_state));
+            touch_page(draw(&random_state)); // blame: mapped-file
 }
 
 static void drop_pages(struct dispatcher *dispatcher)
@@ -110,14 +112,14 @@ static void prepare_writes(void)
     file = open_scratch_file(FILE_BYTES, false);
 }
 
-static void write_log(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void write_log(struct dispatcher *dispatcher, uint64_t ns)
 {
     static char block[256 * 1024];
     static off_t offset;
 
     (void)dispatcher;
     for (size_t left = ns / MS * BYTES_PER_MS / sizeof(block); left > 0; left--) {
-        if (pwrite(file, block, sizeof(block), offset) != sizeof(block))
+        if (pwrite(file, block, sizeof(block), offset) != sizeof(block)) // blame: memory-limit
             fail("cannot write a scratch file");
         offset = (offset + sizeof(block)) % FILE_BYTES;
     }

@@ -30,7 +30,7 @@ void sleep_until(uint64_t deadline_ns)
 {
     struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
 
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR)
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR) // blame: mutex-sleeper
         ;
 }
 
@@ -44,9 +44,11 @@ void burn_ns(uint64_t ns)
 {
     uint64_t end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
 
-    while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end)
-        for (volatile int i = 0; i < 1000; i++)
+    // clang-format off
+    while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end) // blame: cpu-hog cpu-crowd cpu-hog-threads mutex-holder slow-queue slow-pipe slow-peer app-computes
+        for (volatile int i = 0; i < 1000; i++) // blame: cpu-hog cpu-crowd cpu-hog-threads mutex-holder slow-queue slow-pipe slow-peer app-computes
             ;
+    // clang-format on
 }
 
 // To the CPU of this index among those it may use, counted from the end when they are fewer.

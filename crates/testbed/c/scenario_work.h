@@ -13,6 +13,10 @@
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 
+// For functions with a line that a scenario is known by: `blame:` and `victim:` in a comment name the scenarios, see
+// src/scenarios/lines.rs. Such a line is a call, and the function stays what the source says.
+#define NOINLINE __attribute__((noinline, noclone))
+
 // What a step is like. The seed decides, so that a peer knows its victim's steps.
 struct shape {
     int launches;

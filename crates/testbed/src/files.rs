@@ -5,11 +5,14 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// A file that the build made, by name.
 macro_rules! built {
     ($name:literal) => {
         ($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)))
     };
 }
+#[cfg(feature = "stacks")]
+pub(crate) use built;
 
 const FILES: &[(&str, &[u8])] = &[
     built!("libcuda.so.1"),
@@ -34,11 +37,7 @@ pub struct Testbed {
 impl Testbed {
     /// Writes all files into `dir`, which exists.
     pub fn unpack(dir: &Path) -> Result<Self> {
-        for (name, content) in FILES {
-            let path = dir.join(name);
-            fs::write(&path, content).with_context(|| format!("unpack {}", path.display()))?;
-            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-        }
+        unpack_files(FILES, dir)?;
         Ok(Self { dir: dir.canonicalize()? })
     }
 
@@ -96,4 +95,13 @@ impl Testbed {
     pub fn scenario_py(&self) -> PathBuf {
         self.dir.join("scenario.py")
     }
+}
+
+pub(crate) fn unpack_files(files: &[(&str, &[u8])], dir: &Path) -> Result<()> {
+    for (name, content) in files {
+        let path = dir.join(name);
+        fs::write(&path, content).with_context(|| format!("unpack {}", path.display()))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }

@@ -2,13 +2,16 @@
 //!
 //! The libraries export the real symbols, and each function does what the workload told it to do: return, burn CPU,
 //! sleep, wait for another thread, read a disk, fail. Workloads print the truth about what they did. Scenarios are jobs
-//! with a real fault of known cause and culprit, each with a healthy twin.
+//! with a real fault of known cause and culprit, each with a healthy twin. Witnesses are programs whose stacks are
+//! known.
 
 mod bench;
 mod child;
 mod files;
 mod launch_loop;
 pub mod scenarios;
+#[cfg(feature = "stacks")]
+pub mod stacks;
 mod truth;
 mod wheels;
 mod workload;
@@ -16,7 +19,9 @@ mod workload;
 pub use bench::{Bench, Round};
 pub use files::Testbed;
 pub use launch_loop::{LaunchLoop, LoopTruth, RunningLoop, Slice, SlowOpTruth, ThreadSlice, ThreadTruth};
-pub use scenarios::{CulpritTruth, Measured, Need, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup};
+pub use scenarios::{
+    CulpritTruth, Measured, Need, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, SourceLine,
+};
 pub use truth::{CallTruth, EndTruth, Truth};
 pub use wheels::CudaRuntime;
 pub use workload::{Behaviour, Running, Workload};

@@ -2,6 +2,8 @@
 //! under the real tracer with its default settings.
 
 mod dropping;
+mod lines;
+pub mod stacks;
 mod verdict;
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ mod gpuwhy;
 mod machine;
 mod overhead;
 mod per_call;
+mod stacks;
 mod statistics;
 mod store;
 
@@ -24,21 +25,24 @@ pub use self::overhead::BUSY_RATE;
 
 /// Every part of the benchmark, in the order in which it runs.
 const PARTS: &[Part] = &[
-    Part { name: "per_call", run: per_call::run },
-    Part { name: "attach", run: attach::run },
-    Part { name: "store", run: store::run },
-    Part { name: "agent", run: agent::run },
+    Part { name: "per_call", file: "bench.json", run: per_call::run },
+    Part { name: "attach", file: "bench.json", run: attach::run },
+    Part { name: "store", file: "bench.json", run: store::run },
+    Part { name: "agent", file: "bench.json", run: agent::run },
 ];
 
 /// Parts that take so long that they run only when they are asked for, and keep results of their own.
 const LONG_PARTS: &[Part] = &[
-    Part { name: "overhead", run: overhead::run },
-    Part { name: "estimates", run: estimates::run },
-    Part { name: "explain", run: explain::run },
+    Part { name: "overhead", file: "overhead.json", run: overhead::run },
+    Part { name: "estimates", file: "estimates.json", run: estimates::run },
+    Part { name: "explain", file: "explain.json", run: explain::run },
+    Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
 ];
 
 struct Part {
     name: &'static str,
+    /// Where its results are kept, in `docs/results`.
+    file: &'static str,
     run: fn(&Place) -> Result<Value>,
 }
 
@@ -55,9 +59,9 @@ pub fn run(quick: bool, pairs: Option<usize>, only: Option<&str>) -> Result<()> 
     let dir = tempfile::tempdir()?;
     let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick, pairs };
     match only {
-        None => keep(quick, "bench.json", &measure(&place, PARTS)?),
+        None => keep(quick, PARTS, &measure(&place, PARTS)?),
         Some(only) => match (find(LONG_PARTS, only), find(PARTS, only)) {
-            (Some(long), _) => keep(quick, &format!("{only}.json"), &measure(&place, long)?),
+            (Some(long), _) => keep(quick, long, &measure(&place, long)?),
             (None, Some(part)) => measure(&place, part).map(drop),
             (None, None) => bail!("there is no part {only:?}"),
         },
@@ -86,11 +90,10 @@ fn measure(place: &Place, parts: &[Part]) -> Result<Value> {
     Ok(results.into())
 }
 
-fn keep(quick: bool, file: &str, results: &Value) -> Result<()> {
-    if quick {
-        return Ok(());
-    }
-    let path = docs::root().join("docs/results").join(file);
+/// All of these parts are kept in the same file.
+fn keep(quick: bool, parts: &[Part], results: &Value) -> Result<()> {
+    let Some(part) = parts.first().filter(|_| !quick) else { return Ok(()) };
+    let path = docs::root().join("docs/results").join(part.file);
     std::fs::create_dir_all(path.parent().context("no folder for results")?)?;
     std::fs::write(&path, format!("{results:#}\n"))?;
     docs::run(false)

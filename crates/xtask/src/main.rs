@@ -8,7 +8,7 @@ mod recording;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 enum Chore {
@@ -32,7 +32,10 @@ enum Chore {
     /// Record the trace that `gpuwhy demo` explains where it may not trace. Needs root.
     Recording,
     /// See how often `explain` is right, and write docs/accuracy.md. Needs root.
+    #[command(args_conflicts_with_subcommands = true)]
     Accuracy {
+        #[command(subcommand)]
+        part: Option<AccuracyPart>,
         /// Rounds over all scenarios and their healthy twins.
         #[arg(long, default_value_t = 4)]
         rounds: u64,
@@ -53,10 +56,21 @@ enum Chore {
     },
 }
 
+#[derive(Subcommand)]
+enum AccuracyPart {
+    /// See how often stacks are right instead.
+    Stacks {
+        /// Situations in which each program's stack is taken.
+        #[arg(long, default_value_t = 1000)]
+        situations: u32,
+    },
+}
+
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
-        Chore::Accuracy { rounds, first_round, seconds, add, keep, only } => {
+        Chore::Accuracy { part: Some(AccuracyPart::Stacks { situations }), .. } => accuracy::stacks::run(situations),
+        Chore::Accuracy { part: None, rounds, first_round, seconds, add, keep, only } => {
             accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, add, keep })
         }
         Chore::Recording => recording::run(),

@@ -75,6 +75,7 @@ struct Thread {
     taken_ns: f64,
     skipped_hits: u64,
     switches: u64,
+    stacks_ns: u64,
     at_ns: u64,
     /// Shares of its time in the last second: what its switches cost, probes that were hit in vain, and all together.
     switches_share: f64,
@@ -126,12 +127,15 @@ impl Account {
         let wall_ns = snapshot.at_ns.saturating_sub(since_ns).max(1) as f64;
         let switches_ns = snapshot.switches.saturating_sub(thread.switches) as f64 * prices.calibration.switch_ns;
         let skipped_ns = snapshot.skipped_hits.saturating_sub(thread.skipped_hits) as f64 * prices.skipped_ns();
-        let taken_ns = std::mem::take(&mut thread.taken_ns) + switches_ns + skipped_ns;
+        // Walks are timed where they happen.
+        let stacks_ns = snapshot.stacks_ns.saturating_sub(thread.stacks_ns) as f64;
+        let taken_ns = std::mem::take(&mut thread.taken_ns) + switches_ns + stacks_ns + skipped_ns;
         let blocked_ns = snapshot.blocked_ns.iter().sum::<u64>();
         *thread = Thread {
             taken_ns: 0.0,
             skipped_hits: snapshot.skipped_hits,
             switches: snapshot.switches,
+            stacks_ns: snapshot.stacks_ns,
             at_ns: snapshot.at_ns,
             switches_share: switches_ns / wall_ns,
             skipped_share: skipped_ns / wall_ns,
@@ -159,7 +163,8 @@ impl Account {
         self.functions.iter().filter(|(_, function)| function.rate > 0.0).map(load).collect()
     }
 
-    /// What no rung can change: the share of each thread's time that its switches cost, up to `most`.
+    /// What no rung can change: the share of each thread's time that its switches cost, up to `most`. Stacks have
+    /// a part of the budget for themselves.
     pub fn fixed(&self, most: f64) -> HashMap<(u32, u32), f64> {
         let threads = self.threads.iter();
         threads.map(|(task, thread)| ((task.pid, task.tid), thread.switches_share.min(most))).collect()

@@ -10,6 +10,7 @@ mod baseline;
 mod bursts;
 mod estimate;
 mod plan;
+mod stacks;
 mod stalls;
 mod usage;
 
@@ -27,6 +28,8 @@ use baseline::Baselines;
 pub use bursts::Counted;
 use bursts::{Bursts, Due};
 use plan::{Change, Ladder, Load, UnitCosts, Wish, plan};
+pub use stacks::StackChoice;
+use stacks::StackShare;
 use stalls::Stalls;
 use usage::OwnUsage;
 pub use usage::Usage;
@@ -38,6 +41,7 @@ pub struct Thrift {
     pub budget: Option<f64>,
     /// Puts every function that is called often on this rung, whatever it costs.
     pub pinned: Option<Rung>,
+    pub stacks: StackChoice,
 }
 
 /// A function of a process is watched more or less closely from now on.
@@ -58,6 +62,8 @@ pub struct Second {
     pub usage: Usage,
     /// The share of its time that the thread lost from which most was taken.
     pub worst: Option<(TaskId, f64)>,
+    /// What changed for the whole trace.
+    pub news: Option<&'static str>,
 }
 
 const STEP: Duration = Duration::from_millis(250);
@@ -89,6 +95,7 @@ pub struct Governor {
     /// When what is seen in bursts was last changed.
     sampling_since_ns: u64,
     stalls: Stalls,
+    stacks: StackShare,
     items: Vec<Item>,
 }
 
@@ -107,6 +114,7 @@ impl Governor {
             next_step: now + STEP,
             sampling_since_ns: 0,
             stalls: Stalls::default(),
+            stacks: StackShare::new(thrift.stacks, thrift.budget),
             items: Vec::new(),
         }
     }
@@ -329,7 +337,19 @@ impl Governor {
         let taken_ns = threads.iter().map(|snapshot| self.account.report(snapshot, &self.prices)).collect();
         let usage = self.own.second(now, tracer);
         self.prices = Prices::new(tracer.calibration, self.own.coldness(tracer));
-        Second { taken_ns, usage, worst: self.account.worst() }
+        let worst = self.account.worst();
+        let news = self.stacks.second(worst.map_or(0.0, |(_, share)| share));
+        if news.is_some() {
+            self.allow_stacks(tracer);
+        }
+        Second { taken_ns, usage, worst, news }
+    }
+
+    /// Tells the kernel side how much walking stacks may take.
+    pub fn allow_stacks(&self, tracer: &Tracer<FileId>) {
+        if let Err(error) = tracer.allow_stacks(self.stacks.allowance()) {
+            tracing::warn!("{error:#}");
+        }
     }
 
     /// A kept call goes by: is it one to wonder about?

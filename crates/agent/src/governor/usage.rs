@@ -7,6 +7,7 @@ use gpuwhy_capture::{RunTime, Tracer};
 
 use crate::discovery::FileId;
 use crate::session::own_cpu_ns;
+use crate::stacks::background_cpu_ns;
 
 /// The kernel times BPF programs in one second out of these, since timing them costs something too.
 const TIME_PROGRAMS_EVERY: u32 = 8;
@@ -33,6 +34,7 @@ pub struct OwnUsage {
     cpus: f64,
     since: Instant,
     cpu_ns: u64,
+    background_ns: u64,
     records: u64,
     record_ns: f64,
     /// Share of the machine, without what records cost.
@@ -50,6 +52,7 @@ impl OwnUsage {
             cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
             since: now,
             cpu_ns: own_cpu_ns(),
+            background_ns: background_cpu_ns(),
             records: 0,
             record_ns: RECORD_NS,
             base_share: 0.0,
@@ -92,7 +95,10 @@ impl OwnUsage {
             self.record_ns += SMOOTH * (cpu_ns as f64 / records as f64 - self.record_ns);
         }
         // What hooks cost is on the accounts of the threads that switch.
-        let base_ns = (cpu_ns as f64 - records as f64 * self.record_ns).max(0.0);
+        // What is looked up about stacks is looked up once, when nobody else wants the CPU.
+        let background_ns = background_cpu_ns();
+        let looking_up_ns = background_ns - std::mem::replace(&mut self.background_ns, background_ns);
+        let base_ns = (cpu_ns as f64 - looking_up_ns as f64 - records as f64 * self.record_ns).max(0.0);
         self.base_share += SMOOTH * (base_ns / wall_ns as f64 / self.cpus - self.base_share);
         self.since = now;
         self.cpu_ns = cpu_now_ns;
@@ -109,7 +115,9 @@ impl OwnUsage {
         if let Some((_, before)) = self.timing.take() {
             let now = tracer.run_time();
             self.hooks_share = now.hooks.since(before.hooks).ns as f64 / wall_ns as f64;
-            let calls = now.calls.since(before.calls);
+            let mut calls = now.calls.since(before.calls);
+            // Walks are on the accounts of their threads, by themselves.
+            calls.ns = calls.ns.saturating_sub(now.call_stacks_ns - before.call_stacks_ns);
             if calls.count >= ENOUGH_RUNS {
                 self.call_program_ns = calls.mean_ns();
             }

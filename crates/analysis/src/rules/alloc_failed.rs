@@ -16,8 +16,9 @@ use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, Lif
 use gpuwhy_store::CallSum;
 
 use super::{Check, Rule, advice};
-use crate::case::{Verdict, edge, module_place, own_process, victim};
+use crate::case::{Verdict, edge, own_process, victim};
 use crate::confidence::{self, Backing};
+use crate::places;
 use crate::situation::Situation;
 use crate::words::bytes;
 
@@ -88,7 +89,7 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, errors: u64, total: u64,
         chain = chain.then(edge(what, Evidence::Explicit, 0, Vec::new()));
     }
     let severity = if end || is_habit(situation, thread, errors) { Severity::High } else { Severity::Medium };
-    let caller = rows.iter().find_map(|call| call.caller).and_then(|caller| situation.window.modules.get(&caller));
+    let failed = |call: &Call| call.ret_code != 0 && situation.class_of(call.op) == Some(CallClass::Alloc);
     Finding {
         id: String::new(),
         cause: RULE.cause,
@@ -99,7 +100,7 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, errors: u64, total: u64,
         victim: victim(situation, thread),
         symptom: None,
         culprit: Some(own_process(situation, thread, format!("{errors} allocations refused{asked}"))),
-        r#where: caller.map(|path| module_place(path)).into_iter().collect(),
+        r#where: places::of_calls(situation, thread, failed),
         chain,
         fix: advice(FIX),
     }

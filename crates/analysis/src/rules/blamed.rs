@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, TargetId, ThreadId};
+use gpuwhy_model::{Cause, Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
 
 use super::takers::Takers;
 use crate::case::{Draft, ThreadCase, edge, thread_culprit};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
 use crate::graph::{self, Activity, Blame, Culprit};
+use crate::places;
 use crate::situation::{Situation, Waiting};
 use crate::waits::{ClassSum, longest};
 use crate::words::{duration, percent, share};
@@ -54,10 +55,32 @@ pub(super) fn draft(case: &ThreadCase<'_, '_>, question: &Question, answer: &Ans
     });
     Draft {
         culprit,
+        places: places(case, question, answer),
         calls_affected: answer.sum.count,
         backing: Backing { share: backed(case.situation, answer), records: answer.sum.records },
         ..Draft::new(question.cause, lost_ns, summary(case, question, answer), chain)
     }
+}
+
+/// What the culprit was doing, then where the victim waited for it.
+fn places(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Vec<Place> {
+    let mut places = answer.culprit.as_ref().map(|culprit| culprit_places(case, culprit)).unwrap_or_default();
+    places.extend(case.wait_places(|class| class == question.class));
+    places
+}
+
+fn culprit_places(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> Vec<Place> {
+    let situation = case.situation;
+    let places = match culprit.main_activity() {
+        Activity::Waiting(main) => places::of_waits(situation, culprit.thread, Role::Culprit, |class| class == main),
+        Activity::Running | Activity::Runqueue => places::of_samples(situation, culprit.thread, Role::Culprit),
+        Activity::Unknown => Vec::new(),
+    };
+    if !places.is_empty() {
+        return places;
+    }
+    let waiter = culprit.path.iter().rev().nth(1).copied().unwrap_or(case.thread.id);
+    places::of_waker(situation, culprit.thread, waiter)
 }
 
 fn wait_edge(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Edge {

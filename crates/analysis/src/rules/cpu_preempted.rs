@@ -15,12 +15,13 @@
 //! Give the thread a CPU of its own: pin the job and the other load to different CPUs (`taskset`, cpusets, Kubernetes'
 //! static CPU manager), lower the other's priority (`nice`, `cpu.weight`), or start fewer workers than there are CPUs.
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, Severity, TimePart};
+use gpuwhy_model::{Cause, Chain, Edge, Evidence, Role, Severity, TimePart};
 
 use super::takers::{Most, Takers};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict, edge, thread_culprit};
 use crate::confidence::Backing;
+use crate::places;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
@@ -82,6 +83,7 @@ fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, 
             format!("Keep {culprit} off the CPUs of {name}: pin them apart (taskset, cpusets)."),
             "Lower the other's priority (nice, cpu.weight), or run fewer threads than there are CPUs.".to_owned(),
         ],
+        places: [places::of_samples(case.situation, most.thread, Role::Culprit), case.run_places()].concat(),
         calls_affected: takers.records,
         backing: Backing { share: backed(case, takers) * coherent(known_ns, lost_ns), records: takers.records },
         most_severe: if is_harmless(case, lost_ns) { Severity::Low } else { Severity::High },

@@ -48,6 +48,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     case.judge(Draft {
         culprit: Some(case.own_process(quota)),
         fix: advice(FIX),
+        places: case.run_places(),
         calls_affected: count,
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     })

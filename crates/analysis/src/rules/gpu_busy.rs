@@ -48,6 +48,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     case.judge(Draft {
         culprit: Some(case.own_process("its own work on the GPU".to_owned())),
         fix: advice(FIX),
+        places: case.places(|call| syncs.is_some_and(|sum| sum.op == call.op)),
         calls_affected: syncs.map_or(0, |sum| sum.calls),
         symptom: syncs.and_then(|sum| case.symptom(sum)),
         most_severe: Severity::Low,

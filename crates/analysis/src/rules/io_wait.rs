@@ -59,6 +59,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         None => own_io(case, sum.ns, chain, requests.as_ref()),
     };
     case.judge(Draft {
+        places: case.wait_places(|class| class == WaitClass::Io),
         calls_affected: sum.count,
         backing: Backing { share: sum.backed, records: sum.records },
         ..told

@@ -15,11 +15,15 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, ModuleId, ProcessId, Severity, ThreadId};
+use gpuwhy_model::{
+    Call, CallClass, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId,
+    ThreadId,
+};
 
 use super::{Check, Rule, advice};
-use crate::case::{Verdict, edge, module_place, own_process, victim};
+use crate::case::{Verdict, edge, own_process, victim};
 use crate::confidence::{self, Backing};
+use crate::places;
 use crate::situation::Situation;
 use crate::words::{bytes, percent};
 
@@ -86,6 +90,7 @@ type Site = (Option<ModuleId>, u64);
 struct Live {
     site: Site,
     at_ns: u64,
+    stack: Option<StackId>,
 }
 
 /// Live memory of a process over time.
@@ -114,6 +119,8 @@ struct Leaked {
     site_count: u64,
     site_bytes: u64,
     cited: Vec<String>,
+    /// The stacks of what stays of that site, with its bytes.
+    stacks: Vec<(StackId, u64)>,
 }
 
 impl Memory {
@@ -147,7 +154,8 @@ impl Memory {
             (Some(CallClass::Alloc), Some(bytes)) => {
                 self.release(address);
                 self.live = self.live.saturating_add(bytes);
-                self.addresses.insert(address, Live { site: (call.caller, bytes), at_ns: call.start_ns });
+                self.addresses
+                    .insert(address, Live { site: (call.caller, bytes), at_ns: call.start_ns, stack: call.stack_id });
                 self.last_thread = Some(call.thread);
             }
             (Some(CallClass::Free), _) => {
@@ -199,7 +207,8 @@ impl Memory {
         let top = sites.iter().max_by_key(|entry| total(*entry));
         let site = top.map(|(site, _)| *site);
         let of_site = self.addresses.values().filter(|live| Some(live.site) == site && live.at_ns >= warm_ns);
-        let mut cited: Vec<u64> = of_site.map(|live| live.at_ns).collect();
+        let of_site: Vec<&Live> = of_site.collect();
+        let mut cited: Vec<u64> = of_site.iter().map(|live| live.at_ns).collect();
         cited.sort_unstable();
         Leaked {
             count,
@@ -207,6 +216,7 @@ impl Memory {
             site_count: top.map_or(0, |(_, count)| *count),
             site_bytes: top.map_or(0, total),
             cited: cited.iter().rev().take(3).map(|at_ns| format!("cuda:{at_ns}")).collect(),
+            stacks: of_site.iter().filter_map(|live| Some((live.stack?, live.site.1))).collect(),
         }
     }
 }
@@ -231,10 +241,18 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked:
         victim: victim(situation, thread),
         symptom: None,
         culprit: Some(own_process(situation, thread, format!("{} allocations of {size}", leaked.site_count))),
-        r#where: module.map(|path| module_place(path)).into_iter().collect(),
+        r#where: places(situation, leaked),
         chain,
         fix: advice(FIX),
     }
+}
+
+fn places(situation: &Situation<'_>, leaked: &Leaked) -> Vec<Place> {
+    let places = places::of_stacks(situation, Role::Victim, leaked.stacks.iter().copied());
+    if places.is_empty() {
+        return leaked.site.and_then(|(caller, _)| places::of_module(situation, caller)).into_iter().collect();
+    }
+    places
 }
 
 fn chain(name: &str, from_to: &str, leaked: &Leaked, size: &str, place: &str) -> Chain {

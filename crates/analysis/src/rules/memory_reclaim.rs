@@ -54,6 +54,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
     Draft {
         culprit: Some(case.own_process(limit)),
         fix: advice(FIX),
+        places: case.run_places(),
         calls_affected: records.iter().fold(0u64, |sum, work| sum.saturating_add(work.all_count.max(1))),
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }

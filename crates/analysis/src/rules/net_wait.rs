@@ -84,6 +84,7 @@ fn remote(case: &ThreadCase<'_, '_>, answer: &Answer) -> Draft {
     let summary = format!("{name} waited {lost} of its time for bytes from {peer}.");
     Draft {
         culprit: Some(Culprit { pid: 0, tid: 0, comm: String::new(), detail: format!("a peer elsewhere: {peer}") }),
+        places: case.wait_places(|class| class == WaitClass::Network),
         calls_affected: answer.sum.count,
         backing: Backing { share: answer.sum.backed, records: answer.sum.records },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)

@@ -47,6 +47,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     case.judge(Draft {
         culprit: Some(case.own_process(format!("{faults} major page faults"))),
         fix: advice(FIX),
+        places: case.wait_places(|class| class == WaitClass::Fault),
         calls_affected: sum.count,
         backing: Backing { share: sum.backed, records: sum.records },
         ..Draft::new(RULE.cause, sum.ns, summary, chain)

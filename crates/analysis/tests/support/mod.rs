@@ -140,6 +140,8 @@ impl Scene {
             woken_by: wait.woken_by,
             taken_by: [wait.taken_by.map(|thread| CpuTaker { thread, ns: wait.runqueue_ns }), None],
             all: StandsFor { count: 1, blocked_ns: wait.blocked_ns, runqueue_ns: wait.runqueue_ns },
+            stack: None,
+            waker_stack: None,
         });
     }
 

@@ -4,7 +4,7 @@
  * arguments to read. The scheduler's hooks (sched.bpf.c) keep each thread's clocks; a call's split is the difference
  * between the clocks at its return and at its entry.
  */
-#include "shared.bpf.h"
+#include "stacks.bpf.h"
 
 const volatile struct wire_types wire_types SEC(".rodata.wire") __attribute__((used));
 
@@ -332,6 +332,7 @@ static __noinline __u32 new_slot(struct thread_state *thread, __u32 api, __u64 k
 	counter->api = api + 1;
 	counter->image = thread->image;
 	counter->keep_min_ns = keep_min_ns;
+	counter->stack_at_ns = 0;
 	counter->thread_started_ns = task->start_time;
 	thread->slots[MASKED(api, MAX_APIS)] = slot;
 	return slot;
@@ -445,7 +446,7 @@ static __always_inline struct open_call *close_call(struct thread_state *thread,
 
 static __always_inline void fill_call(struct call_record *record, enum record_kind kind, struct pt_regs *ctx,
 				      struct task_struct *task, struct thread_state *thread,
-				      const struct api_spec *spec, const struct open_call *call, __u64 now)
+				      const struct api_spec *spec, const struct open_call *call, __u64 now, __u64 stack)
 {
 	__u32 depth = thread->depth;
 
@@ -463,6 +464,7 @@ static __always_inline void fill_call(struct call_record *record, enum record_ki
 	record->device = thread->device;
 	record->wait_reason = call->longest_blocked_ns ? call->wait_reason : WAIT_REASONS;
 	record->reserved = 0;
+	record->stack = stack;
 }
 
 static __always_inline void fill_details(struct call_details *details, const struct api_spec *spec,
@@ -486,11 +488,42 @@ static __always_inline struct detailed_call *recorder_place(void)
 	return bpf_map_lookup_elem(&recorder, &slot);
 }
 
+/* A call that takes longer than this is worth a stack; so is one that takes many times as long as usual. */
+#define SLOW_CALL_NS	   1000000
+#define NOTICEABLE_CALL_NS 20000
+#define SLOW_TIMES	   8
+/* Of each function, this often at most when there is no better reason. */
+#define SAMPLE_EVERY_NS 100000000
+
+static __always_inline bool is_slow(const struct call_count *counter, __u64 ns)
+{
+	return ns >= SLOW_CALL_NS || (ns >= NOTICEABLE_CALL_NS && ns * counter->count > SLOW_TIMES * counter->sum_ns);
+}
+
+/* The stack from which a finished call was made, if it is worth one. */
+static __always_inline __u64 stack_of_call(struct pt_regs *ctx, struct thread_state *thread,
+					   const struct api_spec *spec, struct call_count *counter, __u64 ns, __u64 now)
+{
+	struct registers from = {.ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx)};
+	bool allocates = spec->address.kind == OPERAND_OUT;
+
+	if (is_slow(counter, ns) || allocates || takes_all_stacks()) {
+		if (!can_spend(thread, MOMENT_CALL, now, 0))
+			return 0;
+	} else {
+		if (now - counter->stack_at_ns < SAMPLE_EVERY_NS ||
+		    !can_spend(thread, MOMENT_CALL, now, RESERVED_CREDIT_NS))
+			return 0;
+		counter->stack_at_ns = now;
+	}
+	return take_stack(ctx, thread, &from, MOMENT_CALL);
+}
+
 static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-	__u64 now, ns, runqueue_ns, blocked_ns;
+	__u64 now, ns, runqueue_ns, blocked_ns, stack;
 	__s32 ret = PT_REGS_RC(ctx);
 	struct call_count *counter;
 	struct open_call *call;
@@ -539,17 +572,20 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 			return 0;
 		record->call.head.kind = 0;
 		barrier();
-		fill_call(&record->call, 0, ctx, task, thread, spec, call, now);
+		fill_call(&record->call, 0, ctx, task, thread, spec, call, now, 0);
 		if (has_details)
 			fill_details(&record->details, spec, call, runqueue_ns, blocked_ns);
 		barrier();
 		record->call.head.kind = has_details ? RECORD_DETAILED_CALL : RECORD_CALL;
-	} else if (has_details) {
+		return 0;
+	}
+	stack = stack_of_call(ctx, thread, spec, counter, ns, now);
+	if (has_details) {
 		struct detailed_call *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
 
 		if (!record)
 			return 0;
-		fill_call(&record->call, RECORD_DETAILED_CALL, ctx, task, thread, spec, call, now);
+		fill_call(&record->call, RECORD_DETAILED_CALL, ctx, task, thread, spec, call, now, stack);
 		fill_details(&record->details, spec, call, runqueue_ns, blocked_ns);
 		ring_submit(record);
 	} else {
@@ -557,7 +593,7 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 
 		if (!record)
 			return 0;
-		fill_call(record, RECORD_CALL, ctx, task, thread, spec, call, now);
+		fill_call(record, RECORD_CALL, ctx, task, thread, spec, call, now, stack);
 		ring_submit(record);
 	}
 	return 0;

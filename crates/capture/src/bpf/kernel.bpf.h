@@ -135,6 +135,21 @@ struct signal_struct {
 
 struct mm_struct;
 
+struct thread_struct {
+	unsigned long fsbase;
+} KERNEL_TYPE;
+
+/* Where a function whose return is probed will return to. */
+struct return_instance {
+	unsigned long stack;
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+} KERNEL_TYPE;
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+} KERNEL_TYPE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
@@ -150,6 +165,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct uprobe_task *utask;
+	struct thread_struct thread;
 } KERNEL_TYPE;
 
 /* Kernel 6.18 and later stop each task by itself when its cgroup's quota is used up. */

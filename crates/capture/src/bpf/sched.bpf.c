@@ -4,6 +4,7 @@
  * in what, who had its CPU meanwhile and who woke it. Whoever wakes such a thread from a wait is followed from then on
  * in the same way. All others cost a look-up that finds nothing.
  */
+#include "stacks.bpf.h"
 #include "target.bpf.h"
 
 enum {
@@ -194,13 +195,75 @@ static __always_inline __u32 polled_fd(struct task_struct *task)
 	return fd;
 }
 
+/* Waits from this long on are worth the stack of whoever ended them. */
+#define LONG_WAIT_NS 500000
+
+static __always_inline struct registers user_registers(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct registers from = {
+	    .ip = BPF_CORE_READ(regs, ip), .sp = BPF_CORE_READ(regs, sp), .bp = BPF_CORE_READ(regs, bp)};
+
+	return from;
+}
+
+static __always_inline struct wait_site *wait_site(struct thread_state *thread, __u32 key)
+{
+	return &thread->sites[MASKED(key, WAIT_SITES)];
+}
+
+/*
+ * How long the wait will be is not known yet, and later the thread's memory cannot be read. Places where it has waited
+ * long before come first, and new ones.
+ */
+static __always_inline void take_wait_stack(void *ctx, struct thread_state *thread, struct task_struct *task)
+{
+	struct registers from = user_registers(task);
+	__u64 mixed = (from.ip ^ from.sp << 16) * 0x9e3779b97f4a7c15ULL;
+	__u32 key = mixed >> 32;
+	struct wait_site *site = wait_site(thread, key);
+	bool usually_long = site->key == key && site->usual_us >= LONG_WAIT_NS / 1000;
+
+	thread->wait_stack = 0;
+	thread->waker_stack = 0;
+	if (site->key != key) {
+		site->key = key;
+		site->usual_us = 0;
+	}
+	thread->site = key;
+	if (task->mm && can_spend(thread, MOMENT_WAIT, thread->off_ns, usually_long ? 0 : RESERVED_CREDIT_NS))
+		thread->wait_stack = take_stack(ctx, thread, &from, MOMENT_WAIT);
+}
+
+static __always_inline void note_wait_at_site(struct thread_state *thread, __u64 blocked_ns)
+{
+	struct wait_site *site = wait_site(thread, thread->site);
+	__u32 us = blocked_ns < 1000000000 ? (__u32)blocked_ns / 1000 : 1000000;
+
+	if (site->key == thread->site)
+		site->usual_us = us > site->usual_us ? us : site->usual_us - site->usual_us / 8;
+}
+
+/* The waker runs right now. */
+static __always_inline void take_waker_stack(void *ctx, struct thread_state *thread, struct task_struct *waker)
+{
+	struct thread_state *own = bpf_task_storage_get(&threads, waker, 0, 0);
+	struct thread_state *payer = own ? own : thread;
+	struct registers from;
+
+	if (!waker->mm || (__u32)waker->tgid == tracer_pid || !can_spend(payer, MOMENT_WAKER, thread->wake_ns, 0))
+		return;
+	from = user_registers(waker);
+	thread->waker_stack = take_stack(ctx, payer, &from, MOMENT_WAKER);
+}
+
 static __always_inline void queues_for_cpu(struct thread_state *thread)
 {
 	thread->queue_cpu = 0;
 	__sync_fetch_and_add(&waiting_for_cpu, 1);
 }
 
-static __always_inline void leaves_cpu(struct task_struct *prev, struct task_struct *next, bool runnable)
+static __always_inline void leaves_cpu(void *ctx, struct task_struct *prev, struct task_struct *next, bool runnable)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, prev, 0, 0);
 
@@ -221,6 +284,7 @@ static __always_inline void leaves_cpu(struct task_struct *prev, struct task_str
 		thread->wake_ns = 0;
 		if (thread->wait_reason == WAIT_POLL)
 			thread->poll_fd = polled_fd(prev);
+		take_wait_stack(ctx, thread, prev);
 	}
 }
 
@@ -381,6 +445,8 @@ static __always_inline void report(struct thread_state *thread, struct task_stru
 		record->woken_by = thread->woken_by;
 		record->all_blocked_ns = *unreported;
 		record->io = thread->io;
+		record->stack = thread->wait_stack;
+		record->waker_stack = thread->waker_stack;
 		name_target(&record->target, task, thread);
 		*unreported = 0;
 	}
@@ -407,6 +473,7 @@ static __always_inline void gets_cpu(struct task_struct *next)
 		wake = thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
 		blocked_ns = wake - thread->off_ns;
 		runqueue_ns = now - wake;
+		note_wait_at_site(thread, blocked_ns);
 	}
 	waited(thread, blocked_ns, runqueue_ns);
 	report(thread, next, blocked_ns, runqueue_ns, now);
@@ -420,7 +487,7 @@ int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task
 {
 	if (waiting_for_cpu > 0)
 		note_turn(prev);
-	leaves_cpu(prev, next, preempted || prev_state == 0);
+	leaves_cpu(ctx, prev, next, preempted || prev_state == 0);
 	gets_cpu(next);
 	return 0;
 }
@@ -483,8 +550,43 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	}
 	thread->woken_by = task_id(waker);
 	introduce_task(waker);
-	if (thread->place == PLACE_BLOCKED && thread->wake_ns - thread->off_ns >= FOLLOWED_WAIT_NS)
+	if (thread->place != PLACE_BLOCKED)
+		return 0;
+	if (thread->wake_ns - thread->off_ns >= FOLLOWED_WAIT_NS)
 		follow(waker, thread->hops + 1);
+	/* Who holds the interpreter lock shows only at the end of a wait that timers have cut into pieces. */
+	if (thread->wake_ns - thread->off_ns >= LONG_WAIT_NS ||
+	    (thread->wait_reason == WAIT_FUTEX && thread->owes_waker))
+		take_waker_stack(ctx, thread, waker);
+	return 0;
+}
+
+/* What a watched thread computes shows neither in calls nor in waits: some times a second, whoever runs is looked at.
+ */
+SEC("perf_event")
+int run_sample(void *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
+	__u64 now = bpf_ktime_get_ns(), stack;
+	struct sample_record *record;
+	struct registers from;
+
+	/* Others are of interest while they may keep a watched thread from its CPU. */
+	if (!task->mm || task_id(task).pid == tracer_pid || (!thread && waiting_for_cpu <= 0))
+		return 0;
+	if (!can_spend(thread, MOMENT_SAMPLE, now, 0))
+		return 0;
+	from = user_registers(task);
+	stack = take_stack(ctx, thread, &from, MOMENT_SAMPLE);
+	record = stack ? ring_reserve(sizeof(*record), LOSS_STACK_RING_FULL) : 0;
+	if (!record)
+		return 0;
+	fill_head(&record->head, RECORD_SAMPLE, task->tgid, now);
+	record->tid = task->pid;
+	record->reserved = 0;
+	record->stack = stack;
+	ring_submit(record);
 	return 0;
 }
 

@@ -46,6 +46,14 @@ struct work_state {
 	__u32 code;
 };
 
+enum { WAIT_SITES = 16 };
+
+/* A place in a program where a thread waits, and for how long it usually does. */
+struct wait_site {
+	__u32 key;
+	__u32 usual_us;
+};
+
 /* All there is to know about a thread that makes traced calls, or that such a thread waits for. */
 struct thread_state {
 	struct thread_clocks clocks;
@@ -79,6 +87,17 @@ struct thread_state {
 	__u64 unreported_blocked_ns[WAIT_REASONS];
 	__u64 unreported_runqueue_ns;
 	__u64 unreported;
+	/* What it may still spend on stacks of each kind, and when that was worked out. */
+	struct stack_credit {
+		__u64 ns;
+		__u64 at_ns;
+	} credits[MOMENTS];
+	/* Stacks of the wait that it is in, or was in last. */
+	__u64 wait_stack;
+	__u64 waker_stack;
+	struct wait_site sites[WAIT_SITES];
+	__u32 site;
+	__u32 reserved;
 	struct work_state work[WORK_KINDS + 1];
 	struct finished_io io;
 	/* Counter slot by row, 0 for none yet. */

@@ -22,6 +22,20 @@ enum limits {
 	RECORDER_SHARDS = 4,
 	RECORDER_SLOTS = 16384, /* calls that each shard of the recorder remembers */
 	TAKERS = 2,		/* threads that are named for having had the CPU meanwhile */
+	MAX_NATIVE_FRAMES = 256,
+	MAX_PYTHON_FRAMES = 128,
+	MAX_KERNEL_FRAMES = 32,
+	STACK_WORDS = 1024,	 /* what all frames of a stack take at most, rounded up */
+	MAX_MAPPINGS = 65536,	 /* over all processes */
+	SHARD_ROWS = 65536,	 /* rows of unwind tables in one piece of memory */
+	MAX_SHARDS = 160,	 /* such pieces: 80 MB */
+	MAX_LAYOUTS = 16,	 /* of Python's objects */
+	PYTHON_FRAME_READ = 128, /* of a frame and of a code object, at most */
+	PYTHON_CODE_READ = 256,
+	CODE_HEAD_BYTES = 256, /* of code objects that are copied, at most */
+	CODE_STRING_BYTES = 512,
+	CODE_LINES_BYTES = 2048,
+	WALK_LEVELS = 2, /* walks that interrupt each other on a CPU */
 };
 
 /*
@@ -102,7 +116,167 @@ enum loss_reason {
 	LOSS_LIFE_RING_FULL,
 	LOSS_CUT_OFF,
 	LOSS_WAIT_RING_FULL,
+	LOSS_STACK_RING_FULL,
 	LOSS_REASONS,
+};
+
+/* When a stack was taken, in the order of StackMoment in model. */
+enum stack_moment {
+	MOMENT_CALL,
+	MOMENT_WAIT,
+	MOMENT_WAKER,
+	MOMENT_SAMPLE,
+	MOMENTS,
+};
+
+/* How the walk over native frames ended, in the order of WalkEnd in model. */
+enum walk_end {
+	WALK_COMPLETE,
+	WALK_TOO_DEEP,
+	WALK_UNREADABLE,
+	WALK_NO_MAPPING,
+	WALK_NO_RULE,
+	WALK_NO_PROGRESS,
+	WALK_NO_FRAME_POINTER,
+	WALK_NO_PROCESS,
+	WALK_FRAME_POINTERS,
+	WALK_NOT_WALKED,
+	WALK_ENDS,
+};
+
+/* How the walk over Python's frames ended, in the order of PythonEnd in model. */
+enum python_end {
+	PYTHON_NONE,
+	PYTHON_COMPLETE,
+	PYTHON_TOO_DEEP,
+	PYTHON_UNREADABLE,
+	PYTHON_NO_THREAD,
+	PYTHON_BROKEN,
+	PYTHON_ENDS,
+};
+
+/* How to leave a frame: the lower bits of a rule, see table.rs of the stacks crate. */
+enum rule_kind {
+	RULE_NONE,
+	/* The outermost frame. */
+	RULE_END,
+	/* Where the frame ends (its canonical frame address): above the stack pointer, or above the frame pointer. */
+	RULE_SP,
+	RULE_BP,
+	RULE_PLT,
+	/* What is stored there. */
+	RULE_AT_BP,
+	/* The kernel's frame around a signal handler. */
+	RULE_SIGNAL,
+	RULE_AT_SP,
+};
+
+/* What becomes of the frame pointer. */
+enum bp_rule {
+	BP_UNCHANGED,
+	/* It is stored at the end of the frame plus an offset. */
+	BP_SAVED,
+	/* It is stored at the frame pointer plus an offset. */
+	BP_AT_BP,
+	BP_UNKNOWN,
+};
+
+struct unwind_row {
+	/* In the file's own numbering. It holds up to the next row. */
+	__u32 address;
+	/* From the lowest bit: 4 bits rule_kind, 2 bits bp_rule, 10 bits offset of the frame pointer, 16 bits offset
+	 * of the frame's end. Offsets are signed, in units of 8 bytes. */
+	__u32 rule;
+};
+
+struct unwind_shard {
+	struct unwind_row rows[SHARD_ROWS];
+};
+
+enum mapping_flags {
+	/* Every function keeps a frame pointer once it is past its first instructions. */
+	MAPPING_FRAME_POINTERS = 1,
+};
+
+/* Code of a process whose unwind rows, if there are any, lie in one shard. */
+struct code_mapping {
+	__u64 start;
+	__u64 end;
+	/* What to take from an address to get the one in the file. */
+	__u64 bias;
+	__u32 shard;
+	__u32 first_row;
+	__u32 rows;
+	/* Of enum mapping_flags. */
+	__u32 flags;
+};
+
+/* What is known of a process whose stacks are to be walked. */
+struct walked_process {
+	/* Its mappings lie one after the other, in the order of addresses. */
+	__u32 first_mapping;
+	__u32 mappings;
+	/* Tells stacks of this program from those of another that had the same number. */
+	__u32 identity;
+	/* Of its mappings, of all that there have been: what is remembered of others does not hold for it. */
+	__u32 version;
+	__u32 reserved;
+	/* Row of python_layouts plus one; 0 when it runs no Python. */
+	__u32 python_layout;
+	/* The variable that holds Python's state, and the type of its code objects. */
+	__u64 python_runtime;
+	__u64 python_code_type;
+};
+
+enum python_flags {
+	/* The thread's frame is behind a structure on the C stack. */
+	PYTHON_CFRAME = 1,
+	/* The instruction is a 32-bit number, not an address. */
+	PYTHON_INSTRUCTION_NUMBER = 2,
+	/* Each frame has an evaluation loop of its own. */
+	PYTHON_EACH_IS_ENTRY = 4,
+	/* The frame's entry byte says whether it began an evaluation loop. */
+	PYTHON_HAS_IS_ENTRY = 8,
+	/* The frame's entry byte says who owns it: from PYTHON_OWNED_BY_LOOP on, the loop itself. */
+	PYTHON_HAS_OWNER = 16,
+	PYTHON_OWNED_BY_LOOP = 3,
+};
+
+/* Offsets in the objects of one version of Python, see python.rs of the stacks crate. */
+struct python_layout {
+	__u16 runtime_interpreters;
+	__u16 interpreter_next;
+	__u16 interpreter_threads;
+	__u16 thread_next;
+	__u16 thread_id;
+	__u16 thread_frame;
+	__u16 cframe_frame;
+	__u16 frame_code;
+	__u16 frame_previous;
+	__u16 frame_instruction;
+	__u16 frame_entry;
+	/* How much of a frame, of a thread's state and of a code object has to be read. */
+	__u16 frame_bytes;
+	__u16 thread_bytes;
+	__u16 code_bytes;
+	__u16 object_type;
+	__u16 code_filename;
+	__u16 code_name;
+	__u16 code_linetable;
+	__u16 code_firstlineno;
+	__u16 code_instructions;
+	/* Of the name that is to be told. */
+	__u16 code_qualname;
+	/* Where the length of a string and of bytes lies, and how much comes before their contents, at most. */
+	__u16 string_length;
+	__u16 bytes_length;
+	__u16 bytes_head;
+	__u16 string_head;
+	/* Bits of a pointer to an object that are not part of the address. */
+	__u16 tag_mask;
+	/* Of enum python_flags. */
+	__u16 flags;
+	__u16 reserved;
 };
 
 /* Where a value of a call is found, see Operand in apis/mod.rs. */
@@ -163,6 +337,8 @@ struct call_count {
 	__u32 image;
 	/* Calls at least this long get a record of their own: 0 for all, KEEP_NONE for none. Set by user space. */
 	__u64 keep_min_ns;
+	/* When a stack was last taken without a special reason. */
+	__u64 stack_at_ns;
 	__u64 thread_started_ns;
 	__u64 count;
 	__u64 sum_ns;
@@ -191,6 +367,9 @@ enum record_kind {
 	RECORD_STRETCH = 9,
 	RECORD_WORK = 10,
 	RECORD_OOM_KILL = 11,
+	RECORD_STACK = 12,
+	RECORD_CODE = 13,
+	RECORD_SAMPLE = 14,
 };
 
 /* The head of every record. `at_ns` is when it was written. */
@@ -224,6 +403,8 @@ struct call_record {
 	/* Of the longest blocked stretch; WAIT_REASONS when there was none. */
 	__u8 wait_reason;
 	__u8 reserved;
+	/* The hash of the stack at the return; 0 when none was taken. */
+	__u64 stack;
 };
 
 struct call_details {
@@ -263,6 +444,9 @@ struct thread_clocks {
 	/* The part of runqueue_ns in which the cgroup's quota was used up. */
 	__u64 throttled_ns;
 	__u64 work_ns[WORK_KINDS];
+	/* Stacks that were walked on its time, and how long that took. */
+	__u64 stacks;
+	__u64 stacks_ns;
 };
 
 /* A thread's clocks as they stand: one for each watched thread from the iterator, and a last one at its exit. */
@@ -324,6 +508,9 @@ struct stretch_record {
 	__u64 all_count;
 	/* What ended a wait for a device, if that is known. */
 	struct finished_io io;
+	/* Hashes of the stacks where it left the CPU, and of whoever woke it; 0 when none was taken. */
+	__u64 stack;
+	__u64 waker_stack;
 };
 
 /* A span of kernel work, see above for `all`. */
@@ -372,6 +559,76 @@ struct file_record {
 	__u32 generation;
 };
 
+/*
+ * A stack that user space has not seen yet, or not for long. Its words are the kernel's frames, then Python's with two
+ * words each, then the native ones, all from the innermost outwards. A frame of Python is its code object, then from
+ * the lowest bit: 32 bits instruction, 31 bits fingerprint, 1 bit that says that it began an evaluation loop. One whose
+ * words are 0 says the same of the frame before it.
+ */
+struct stack_record {
+	struct record_head head;
+	__u64 hash;
+	__u32 tid;
+	/* The process's, see struct walked_process. */
+	__u32 identity;
+	__u16 kernel_frames;
+	__u16 python_frames;
+	__u16 native_frames;
+	/* An enum walk_end and an enum python_end. */
+	__u8 end;
+	__u8 python_end;
+	__u64 words[STACK_WORDS];
+};
+
+/* A watched thread was running when the clock ticked. */
+struct sample_record {
+	struct record_head head;
+	__u32 tid;
+	__u32 reserved;
+	__u64 stack;
+};
+
+enum code_part {
+	CODE_HEAD,
+	CODE_FILENAME,
+	CODE_NAME,
+	CODE_LINETABLE,
+	CODE_PARTS,
+};
+
+/*
+ * A code object of Python that user space has not seen yet, as it lies in memory: it may be gone before anybody has
+ * looked at it. What could not be read has no bytes.
+ */
+struct code_record {
+	struct record_head head;
+	__u64 code;
+	__u32 identity;
+	__u32 fingerprint;
+	__u64 addresses[CODE_PARTS];
+	__u16 bytes[CODE_PARTS];
+	__u8 code_head[CODE_HEAD_BYTES];
+	__u8 filename[CODE_STRING_BYTES];
+	__u8 name[CODE_STRING_BYTES];
+	__u8 linetable[CODE_LINES_BYTES];
+};
+
+/* How many walks ended how, and how long they took. */
+struct walk_counts {
+	struct walk_count {
+		__u64 count;
+		__u64 ns;
+	} ends[MOMENTS][WALK_ENDS][PYTHON_ENDS];
+};
+
+/* How much walking stacks may take, written by user space. */
+struct stack_settings {
+	/* Nanoseconds of walking for each 2^20 nanoseconds that pass. */
+	__u32 allowance;
+	/* Take every stack that can be taken. */
+	__u32 take_all;
+};
+
 /* Names every type above once in a program's data, from which the skeleton takes them. */
 struct wire_types {
 	enum limits limits;
@@ -395,6 +652,23 @@ struct wire_types {
 	struct work_record work;
 	struct io_key io_key;
 	struct io_sums io_sums;
+	struct code_mapping code_mapping;
+	struct walked_process walked_process;
+	struct stack_record stack;
+	struct code_record code;
+	struct sample_record sample;
+	struct walk_counts walk_counts;
+	struct stack_settings stack_settings;
+	struct unwind_row unwind_row;
+	enum stack_moment stack_moment;
+	enum walk_end walk_end;
+	enum python_end python_end;
+	enum rule_kind rule_kind;
+	enum bp_rule bp_rule;
+	enum mapping_flags mapping_flags;
+	enum python_flags python_flags;
+	enum code_part code_part;
+	struct python_layout python_layout;
 };
 
 #pragma clang diagnostic pop

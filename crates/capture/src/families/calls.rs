@@ -9,7 +9,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, ProgramMut};
 use super::{Settings, SharedMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
 use crate::calibration::{Runs, program_info, run_time};
-use crate::wire;
+use crate::call_table::{rows, spec};
+use crate::stacks::StackMaps;
+use crate::wire::bytes_of;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -58,6 +60,19 @@ impl Calls {
             losses: handle(&maps.losses)?,
             rings: handle(&maps.rings)?,
             completions: handle(&maps.completions)?,
+            stacks: StackMaps {
+                code_mappings: handle(&maps.code_mappings)?,
+                unwind_shards: handle(&maps.unwind_shards)?,
+                walked_processes: handle(&maps.walked_processes)?,
+                python_layouts: handle(&maps.python_layouts)?,
+                seen_stacks: handle(&maps.seen_stacks)?,
+                walk_memory: handle(&maps.walk_memory)?,
+                code_copies: handle(&maps.code_copies)?,
+                walk_counts: handle(&maps.walk_counts)?,
+                stack_settings: handle(&maps.stack_settings)?,
+                walks: handle(&maps.walks)?,
+                walks_under_way: handle(&maps.walks_under_way)?,
+            },
         })
     }
 
@@ -68,13 +83,13 @@ impl Calls {
 
     /// Tells the kernel side what each row means.
     pub fn describe_rows(&self, keep_min_ns: u64) -> Result<()> {
-        for (index, row) in wire::rows().enumerate() {
-            let spec = wire::spec(row.api, keep_min_ns);
+        for (index, row) in rows().enumerate() {
+            let spec = spec(row.api, keep_min_ns);
             let key = (index as u32).to_ne_bytes();
             self.skeleton
                 .maps
                 .api_specs
-                .update(&key, wire::spec_bytes(&spec), MapFlags::ANY)
+                .update(&key, bytes_of(&spec), MapFlags::ANY)
                 .with_context(|| format!("describe {}", row.api.name))?;
         }
         Ok(())

@@ -15,6 +15,8 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
+use crate::stacks::StackMaps;
+
 pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY, block::FAMILY, memory::FAMILY, ioctl::FAMILY];
 
 pub struct Family {
@@ -62,6 +64,8 @@ pub struct SharedMaps {
     pub losses: MapHandle,
     pub rings: MapHandle,
     pub completions: MapHandle,
+    /// Those of `stacks.bpf.h`.
+    pub stacks: StackMaps,
 }
 
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
@@ -108,3 +112,22 @@ macro_rules! share_maps {
     }};
 }
 pub(crate) use share_maps;
+
+/// Hands an object that walks stacks what it needs for that.
+macro_rules! share_stack_maps {
+    ($open:ident, $stacks:expr) => {{
+        use std::os::fd::AsFd;
+        $open.maps.code_mappings.reuse_fd($stacks.code_mappings.as_fd())?;
+        $open.maps.unwind_shards.reuse_fd($stacks.unwind_shards.as_fd())?;
+        $open.maps.walked_processes.reuse_fd($stacks.walked_processes.as_fd())?;
+        $open.maps.python_layouts.reuse_fd($stacks.python_layouts.as_fd())?;
+        $open.maps.seen_stacks.reuse_fd($stacks.seen_stacks.as_fd())?;
+        $open.maps.walk_memory.reuse_fd($stacks.walk_memory.as_fd())?;
+        $open.maps.code_copies.reuse_fd($stacks.code_copies.as_fd())?;
+        $open.maps.walk_counts.reuse_fd($stacks.walk_counts.as_fd())?;
+        $open.maps.stack_settings.reuse_fd($stacks.stack_settings.as_fd())?;
+        $open.maps.walks.reuse_fd($stacks.walks.as_fd())?;
+        $open.maps.walks_under_way.reuse_fd($stacks.walks_under_way.as_fd())?;
+    }};
+}
+pub(crate) use share_stack_maps;

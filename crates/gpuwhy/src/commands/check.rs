@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use gpuwhy_agent::{Check as Line, Report, UsesCuda};
+use gpuwhy_agent::{Check as Line, PythonFrames, Report, UsesCuda};
 use serde_json::json;
 
 use crate::print;
 
-/// Say what can be traced here: kernel, privilege, probes, GPU, and every process that uses CUDA.
+/// Say what can be traced here: kernel, privilege, probes, stacks, GPU, and every process that uses CUDA.
 #[derive(Args)]
 pub struct Check {
     /// Print one JSON object.
@@ -62,6 +62,13 @@ fn print_process(process: &UsesCuda) {
     for (path, library, functions) in &process.attachable {
         println!("     {}: {library}, {functions} functions", print::safe(&path.to_string_lossy()));
     }
+    match &process.python {
+        Some(PythonFrames::Walked { version }) => println!("     Python {version}: frames can be walked"),
+        Some(PythonFrames::NotWalked { why }) => {
+            anstream::println!("     \x1b[33mPython's frames cannot be walked:\x1b[0m {}", print::safe(why));
+        }
+        None => {}
+    }
     if let Some(why) = &process.not_attached {
         anstream::println!("     \x1b[33muses CUDA but is not attached:\x1b[0m {}", print::safe(why));
     }
@@ -88,9 +95,16 @@ fn to_json(report: &Report) -> serde_json::Value {
                 .collect();
             json!({
                 "pid": process.pid, "comm": process.comm, "attachable": attachable,
-                "not_attached": process.not_attached,
+                "not_attached": process.not_attached, "python": process.python.as_ref().map(python_to_json),
             })
         })
         .collect();
     json!({"can_trace": report.can_trace(), "checks": checks, "processes": processes})
+}
+
+fn python_to_json(python: &PythonFrames) -> serde_json::Value {
+    match python {
+        PythonFrames::Walked { version } => json!({"version": version, "is_walked": true, "why_not": null}),
+        PythonFrames::NotWalked { why } => json!({"version": null, "is_walked": false, "why_not": why}),
+    }
 }

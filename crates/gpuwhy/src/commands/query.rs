@@ -1,5 +1,7 @@
 //! `gpuwhy query`: read-only SQL, or filters, over a trace.
 
+mod folded;
+
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use gpuwhy_store::{Answer, Filter, Limits, Trace, Truncation, Value};
+use gpuwhy_store::{Answer, Filter, Limits, StacksOf, Trace, Truncation, Value};
 
 use super::newest_trace;
 use crate::print::{self, Columns};
@@ -38,9 +40,9 @@ pub struct Query {
     /// Calls at least this long.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     min_duration: Option<Duration>,
-    /// The most rows to print.
-    #[arg(long, default_value_t = 1000)]
-    limit: usize,
+    /// The most rows to print, or stacks to fold [default: 1000 rows, 100000 stacks].
+    #[arg(long)]
+    limit: Option<usize>,
     /// The longest the query may take.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
@@ -50,7 +52,16 @@ pub struct Query {
     /// Print comma-separated values with a header.
     #[arg(long)]
     csv: bool,
+    /// Print stacks for a flame graph, with the microseconds that calls took in each.
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    folded: bool,
+    /// Fold the stacks of waits instead, with the microseconds that threads were blocked.
+    #[arg(long, requires = "folded", conflicts_with = "op")]
+    waits: bool,
 }
+
+const MOST_ROWS: usize = 1_000;
+const MOST_STACKS: usize = 100_000;
 
 impl Query {
     pub fn run(self) -> Result<ExitCode> {
@@ -58,20 +69,41 @@ impl Query {
         if sql.is_some() && self.has_filters() {
             bail!("filters are for questions without SQL; put the condition into the statement");
         }
+        if sql.is_some() && self.folded {
+            bail!("--folded is for questions without SQL; the views call_sites and stack_lines are for statements");
+        }
         let trace = Trace::open(&file)?;
-        let limits = Limits { time: self.timeout, rows: self.limit, ..Limits::default() };
+        if self.folded {
+            return self.fold(&trace);
+        }
+        let limits = self.limits(MOST_ROWS);
         let answer = match sql {
             Some(sql) => trace.query(&sql, &limits)?,
             None => trace.calls(&self.filter(&trace)?, &limits)?,
         };
         self.print(&answer)?;
-        if let Some(truncation) = &answer.truncated {
-            print::note(match truncation {
-                Truncation::Rows => "there are more rows; raise --limit to see them",
-                Truncation::Bytes => "the answer is cut at its largest size; ask for fewer rows or columns",
-            });
-        }
+        note_truncation(answer.truncated);
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn fold(&self, trace: &Trace) -> Result<ExitCode> {
+        let of = if self.waits { StacksOf::Waits } else { StacksOf::Calls };
+        if !trace.has_stacks()? {
+            bail!("there are no stacks in {}", trace.path().display());
+        }
+        let times = trace.stack_times(of, &self.filter(trace)?, &self.limits(MOST_STACKS))?;
+        if times.rows.is_empty() {
+            bail!("no {} that match have a stack", if self.waits { "waits" } else { "calls" });
+        }
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        folded::print(&mut out, &times.rows)?;
+        out.flush()?;
+        note_truncation(times.truncated);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn limits(&self, most: usize) -> Limits {
+        Limits { time: self.timeout, rows: self.limit.unwrap_or(most), ..Limits::default() }
     }
 
     fn has_filters(&self) -> bool {
@@ -122,6 +154,15 @@ impl Query {
             writeln!(out, "{}", table(answer))?;
         }
         out.flush()
+    }
+}
+
+fn note_truncation(truncated: Option<Truncation>) {
+    if let Some(truncation) = truncated {
+        print::note(match truncation {
+            Truncation::Rows => "there are more rows; raise --limit to see them",
+            Truncation::Bytes => "the answer is cut at its largest size; ask for fewer rows or columns",
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use gpuwhy_agent::{Ended, Outcome, Signals, Target, Thrift, TraceOptions, Watch, user_id};
+use gpuwhy_agent::{Ended, Outcome, Signals, StackChoice, Target, Thrift, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_model::Rung;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
@@ -42,6 +42,9 @@ pub struct Trace {
     /// seen in short windows, and its counts are estimates that say so.
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "1%")]
     budget: f64,
+    /// How many stacks to take: as many as a small part of the budget pays for, none, or all that can be taken.
+    #[arg(long, value_enum, default_value = "auto")]
+    stacks: Stacks,
     /// Put every function that is called often on this rung of the governor's ladder.
     #[arg(long, value_enum, hide = true)]
     rung: Option<PinnedRung>,
@@ -83,6 +86,13 @@ enum Layer {
     Driver,
     Runtime,
     Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Stacks {
+    Auto,
+    None,
+    All,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -151,6 +161,11 @@ impl Trace {
                     PinnedRung::Bursts => Rung::Bursts,
                     PinnedRung::Counters => Rung::Counters,
                 }),
+                stacks: match self.stacks {
+                    Stacks::Auto => StackChoice::WithinBudget,
+                    Stacks::None => StackChoice::None,
+                    Stacks::All => StackChoice::All,
+                },
             },
         })
     }

@@ -40,10 +40,11 @@ tables! {
         direction TEXT "" "Of a copy: `HtoH`, `HtoD`, `DtoH`, `DtoD`, `PtoP`, or `default` where the driver works it out.";
         ret_code INTEGER "" "What the function returned; 0 is success.";
         cgroup_id INTEGER "" "The process's cgroup (v2), 64 bits shown as a signed number.";
-        stack_id INTEGER "" "Where in the program the call was made, when stacks were taken.";
+        stack_id INTEGER "" "Where in the program the call was made, when its stack was taken: `stacks.id`, with its frames in `stack_lines`.";
         parent_id INTEGER "ns since epoch" "`id` of the traced call this one was made inside of. That call has no row of its own when it was lost or expired.";
         caller TEXT "" "The file whose code made the call.";
         handle INTEGER "" "Kernel, graph or module handle, 64 bits shown as a signed number.";
+        kernel TEXT "" "The kernel that a launch launches, where its name could be read.";
         address INTEGER "" "Memory that was allocated or freed, 64 bits shown as a signed number.";
         blocked_on TEXT "" "What the longest blocked stretch waited for: `futex`, `io`, `fault`, `sleep`, `poll`, `stream`, `ioctl`, `other`.";
         woken_by_pid INTEGER "" "Process that ended the longest blocked stretch; empty when an interrupt did.";
@@ -136,6 +137,8 @@ tables! {
         all_blocked_ns INTEGER "ns" "Their time blocked for the same reason.";
         all_runqueue_ns INTEGER "ns" "Their time runnable without a CPU.";
         session_id INTEGER "" "The run of the tracer.";
+        stack_id INTEGER "" "Where in the program it waited, when its stack was taken: `stacks.id`, with its frames in `stack_lines`.";
+        waker_stack_id INTEGER "" "What whoever made it runnable was doing.";
     }
     view kernel_events "Work the kernel did in a watched thread's own time, with the waits inside of it. Short spans share a row: the `all_` columns say what a row stands for." {
         id INTEGER "ns since epoch" "Names the span: its start, made unique by adding a few nanoseconds.";
@@ -176,6 +179,99 @@ tables! {
         requests INTEGER "requests" "Requests that finished.";
         bytes INTEGER "bytes" "Sum of their sizes.";
         busy_ns INTEGER "ns" "Sum of the times they were at the device.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view call_sites "Which lines make the calls: one row per function, thread and place in the program, over the calls whose stacks were taken. The place is the innermost Python frame outside of the standard library and of installed packages; where there is none, the innermost Python frame; else the innermost native frame outside of the C library and of the GPU's own libraries, or the innermost of all. `SELECT * FROM call_sites ORDER BY total_ns DESC LIMIT 20` is a good start. `call_stats` has all calls." {
+        op TEXT "" "The function that was called.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        kind TEXT "" "`python`, `native`, `jit` or `kernel`, as in `stack_lines`; empty, as is all about the place, where the stack has no frames.";
+        function TEXT "" "The function; an empty text where it has no name.";
+        file TEXT "" "The source file.";
+        line INTEGER "" "The line.";
+        module TEXT "" "The file that holds the code.";
+        address INTEGER "" "The address in it, of code without a name.";
+        calls INTEGER "calls" "Calls made there.";
+        total_ns INTEGER "ns" "Sum of their durations.";
+        runqueue_ns INTEGER "ns" "Of that, runnable while another thread had the CPU.";
+        blocked_ns INTEGER "ns" "Of that, blocked.";
+        max_ns INTEGER "ns" "The longest.";
+        max_stack_id INTEGER "" "Stack of the longest: `SELECT * FROM stack_lines WHERE stack_id = ...`.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view wait_sites "Which lines wait: one row per reason, thread and place in the program, over the stretches off the CPU whose stacks were taken. The place is chosen as in `call_sites`. `thread_times` has all waits." {
+        blocked_on TEXT "" "What was waited for, as in `sched_events`; empty for threads that were preempted.";
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread that waited.";
+        comm TEXT "" "The thread's name.";
+        kind TEXT "" "`python`, `native`, `jit` or `kernel`, as in `stack_lines`; empty, as is all about the place, where the stack has no frames.";
+        function TEXT "" "The function; an empty text where it has no name.";
+        file TEXT "" "The source file.";
+        line INTEGER "" "The line.";
+        module TEXT "" "The file that holds the code.";
+        address INTEGER "" "The address in it, of code without a name.";
+        waits INTEGER "stretches" "Waits there.";
+        total_ns INTEGER "ns" "Sum of their durations, off the CPU.";
+        blocked_ns INTEGER "ns" "Of that, blocked.";
+        runqueue_ns INTEGER "ns" "Of that, runnable without a CPU.";
+        max_ns INTEGER "ns" "The longest.";
+        max_stack_id INTEGER "" "Stack of the longest.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view waker_sites "Which lines end the waits of others: one row per reason, thread that waited, thread that ended it, and place in the program of the latter. The place is chosen as in `call_sites`." {
+        blocked_on TEXT "" "What was waited for, as in `sched_events`.";
+        pid INTEGER "" "Process that waited.";
+        tid INTEGER "" "Thread that waited.";
+        comm TEXT "" "The thread's name.";
+        woken_by_pid INTEGER "" "Process that ended the waits.";
+        woken_by_tid INTEGER "" "Thread that did.";
+        woken_by_comm TEXT "" "Name of that thread.";
+        kind TEXT "" "`python`, `native`, `jit` or `kernel`, as in `stack_lines`; empty, as is all about the place, where the stack has no frames.";
+        function TEXT "" "The function; an empty text where it has no name.";
+        file TEXT "" "The source file.";
+        line INTEGER "" "The line.";
+        module TEXT "" "The file that holds the code.";
+        address INTEGER "" "The address in it, of code without a name.";
+        waits INTEGER "stretches" "Waits that were ended there.";
+        total_ns INTEGER "ns" "Sum of their blocked time.";
+        max_ns INTEGER "ns" "The longest.";
+        max_stack_id INTEGER "" "Stack of who ended the longest.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view stack_lines "The frames of each stack, one row per frame, from the innermost outwards." {
+        stack_id INTEGER "" "`stacks.id`.";
+        position INTEGER "" "0 for the innermost frame.";
+        kind TEXT "" "What it runs: `python`, `native` (code of a file), `jit` (code that belongs to no file) or `kernel`.";
+        function TEXT "" "Demangled name, or Python's qualified name; an empty text where it is not known.";
+        file TEXT "" "The source file.";
+        line INTEGER "" "The line that was being executed.";
+        module TEXT "" "Path of the file that holds the code, as the process sees it.";
+        address INTEGER "" "Address in the module, in memory where there is none, or Python's bytecode offset; 64 bits shown as a signed number.";
+        is_inlined INTEGER "" "1 when the compiler put the function's code into that of the next frame.";
+    }
+    view run_sites "Which lines threads were at when they were seen running, some 50 times a second: what they compute. The same lines count together." {
+        pid INTEGER "" "Process.";
+        tid INTEGER "" "Thread.";
+        comm TEXT "" "The thread's name.";
+        kind TEXT "" "As in `frames`.";
+        function TEXT "" "The function; empty when not known.";
+        file TEXT "" "The source file, where known.";
+        line INTEGER "" "The line that was executing, where known.";
+        module TEXT "" "Path of the file that holds the code.";
+        address INTEGER "" "Address in the module when the function is not known.";
+        samples INTEGER "" "How often the thread was seen there.";
+        max_samples INTEGER "" "How often in one second with the same stack, at most.";
+        max_stack_id INTEGER "" "That stack.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view stack_stats "How the walks over stacks ended, per second: how far stacks can be relied on. Exact, also for stacks that were not kept." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        moment TEXT "" "When the stack was taken: `call` (at the return of a slow call), `wait` (when a thread left the CPU to wait) or `waker` (when a thread ended another one's wait) or `sample` (now and then, while it ran).";
+        end TEXT "" "How the walk over native frames ended, as in `stacks`.";
+        python_end TEXT "" "How the walk over Python's frames ended, as in `stacks`.";
+        count INTEGER "walks" "Walks that ended so.";
+        walking_ns INTEGER "ns" "How long they took, together.";
         session_id INTEGER "" "The run of the tracer.";
     }
     view rungs "One row each time the tracer begins to watch a function of a process more or less closely, to keep to its budget. It holds until the next one. Under a size cap the oldest rows go first; `call_stats.fraction` says the same per second." {
@@ -332,7 +428,7 @@ tables! {
         address INTEGER "" "Memory that was allocated or freed, 64 bits shown as a signed number.";
         ret_code INTEGER "" "What the function returned.";
         parent_delta_ns INTEGER "ns" "Start minus the start of the call this one was made inside of.";
-        stack_id INTEGER "" "Where in the program the call was made.";
+        stack_id INTEGER "" "`stacks.id` of where the call was made.";
     }
     table call_counts "The table behind `call_stats`." {
         bucket_ns INTEGER "ns since epoch" "Start of the second.";
@@ -397,6 +493,8 @@ tables! {
         all_count INTEGER "stretches" "Stretches the row stands for.";
         all_blocked_ns INTEGER "ns" "Their time blocked for the same reason.";
         all_runqueue_ns INTEGER "ns" "Their time runnable without a CPU.";
+        stack_id INTEGER "" "`stacks.id` of where it waited.";
+        waker_stack_id INTEGER "" "`stacks.id` of what whoever made it runnable was doing.";
     }
     table kernel_work "The table behind `kernel_events`." {
         start_ns INTEGER "ns since epoch" "Start, made unique.";
@@ -425,6 +523,48 @@ tables! {
         requests INTEGER "requests" "Requests that finished.";
         bytes INTEGER "bytes" "Sum of their sizes.";
         busy_ns INTEGER "ns" "Sum of the times they were at the device.";
+    }
+    table stacks "Stacks that calls and waits cite. A stack is numbered before its frames are named: one that never was has no depth." {
+        id INTEGER "" "Names the stack.";
+        depth INTEGER "frames" "How many frames it has. Empty when they were not written: the tracer ended before, or the size cap had no room.";
+        end TEXT "" "How the walk over native frames ended: `complete` (at the start of the thread or of the program), `too_deep`, `unreadable` (memory could not be read), `no_mapping` (an address outside of all known code), `no_rule` (code that does not say how to leave it), `no_progress` (the next frame would lie below the last), `no_frame_pointer` (no table, and frame pointers led nowhere), `no_process` (the process was not known yet), `frame_pointers` (at the start of the thread, by frame pointers that no table vouches for: functions that keep none may be missing) or `not_walked`.";
+        python_end TEXT "" "How the walk over Python's frames ended: `not_python` (no Python that is known), `complete`, `too_deep`, `unreadable`, `no_thread` (the thread has no Python state) or `broken` (something in the chain is not what it has to be).";
+        site_frame_id INTEGER "" "`frames.id` of the place that `call_sites`, `wait_sites` and `waker_sites` show.";
+    }
+    table frames "Frames, each stored once. Read `stack_lines` instead." {
+        id INTEGER "" "Names the frame.";
+        kind TEXT "" "What it runs, see `stack_lines`.";
+        function TEXT "" "Name; an empty text where it is not known.";
+        file TEXT "" "The source file.";
+        line INTEGER "" "The line.";
+        module TEXT "" "Path of the file that holds the code.";
+        address INTEGER "" "Address in the module, in memory, or Python's bytecode offset; 64 bits shown as a signed number.";
+        is_inlined INTEGER "" "1 when the compiler put the function's code into that of the next frame.";
+    }
+    table stack_frames "Which frames a stack has. The table behind `stack_lines`." {
+        stack_id INTEGER "" "`stacks.id`.";
+        position INTEGER "" "0 for the innermost frame.";
+        frame_id INTEGER "" "`frames.id`.";
+    }
+    table kernels "Which kernel a process's launches with a handle launch; behind `cuda_events.kernel`." {
+        process_id INTEGER "" "`processes.id`.";
+        handle INTEGER "" "As in `cuda_events`.";
+        name TEXT "" "The kernel.";
+    }
+    table stack_samples "The table behind `run_sites`." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        thread_id INTEGER "" "`threads.id`.";
+        stack_id INTEGER "" "`stacks.id`.";
+        count INTEGER "" "How often the thread was seen running with this stack.";
+    }
+    table stack_walks "The table behind `stack_stats`." {
+        bucket_ns INTEGER "ns since epoch" "Start of the second.";
+        session_id INTEGER "" "Session.";
+        moment TEXT "" "When the stack was taken.";
+        end TEXT "" "How the walk over native frames ended.";
+        python_end TEXT "" "How the walk over Python's frames ended.";
+        count INTEGER "walks" "Walks that ended so.";
+        walking_ns INTEGER "ns" "How long they took, together.";
     }
     table rung_changes "The table behind `rungs`." {
         session_id INTEGER "" "Session.";

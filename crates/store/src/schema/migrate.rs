@@ -7,7 +7,11 @@ use super::{create_views, describe, list};
 /// What leads from each version's tables to the next one's, from version 1 on. A new version is a file and a line.
 /// Views and descriptions are made anew and need no migration. Rows are written by position: an added column is the
 /// last one in `tables.sql`, too.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/1_to_2.sql"), include_str!("migrations/2_to_3.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/1_to_2.sql"),
+    include_str!("migrations/2_to_3.sql"),
+    include_str!("migrations/3_to_4.sql"),
+];
 
 /// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`.
 pub const SCHEMA_VERSION: u32 = 1 + MIGRATIONS.len() as u32;

@@ -62,7 +62,7 @@ fn describe(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::{LifeKind, Rung, TargetKind, WaitReason, WorkKind};
+    use gpuwhy_model::{FrameKind, LifeKind, PythonEnd, Rung, StackMoment, TargetKind, WaitReason, WalkEnd, WorkKind};
     use std::collections::BTreeSet;
 
     fn fresh() -> Connection {
@@ -142,6 +142,11 @@ mod tests {
             ("sched_events", "target_kind", words(TargetKind::ALL, TargetKind::as_str)),
             ("kernel_events", "kind", words(WorkKind::ALL, WorkKind::as_str)),
             ("process_life", "kind", words(LifeKind::ALL, LifeKind::as_str)),
+            ("stack_lines", "kind", words(FrameKind::ALL, FrameKind::as_str)),
+            ("call_sites", "kind", words(FrameKind::ALL, FrameKind::as_str)),
+            ("stack_stats", "moment", words(StackMoment::ALL, StackMoment::as_str)),
+            ("stacks", "end", words(WalkEnd::ALL, WalkEnd::as_str)),
+            ("stacks", "python_end", words(PythonEnd::ALL, PythonEnd::as_str)),
         ];
         for (table, column, words) in lists {
             let table = list::TABLES.iter().find(|listed| listed.name == table).unwrap();

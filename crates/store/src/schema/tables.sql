@@ -131,6 +131,8 @@ CREATE TABLE calls (
 ) STRICT;
 -- Allocations and frees in the order of time, without a look at all calls.
 CREATE INDEX calls_memory ON calls (start_ns) WHERE address IS NOT NULL;
+-- Those whose stacks were taken.
+CREATE INDEX calls_stacks ON calls (start_ns) WHERE stack_id IS NOT NULL;
 
 CREATE TABLE call_counts (
   bucket_ns INTEGER NOT NULL,
@@ -200,7 +202,9 @@ CREATE TABLE stretches (
   also_taken_by_ns INTEGER,
   all_count INTEGER NOT NULL,
   all_blocked_ns INTEGER NOT NULL,
-  all_runqueue_ns INTEGER NOT NULL
+  all_runqueue_ns INTEGER NOT NULL,
+  stack_id INTEGER,
+  waker_stack_id INTEGER
 ) STRICT;
 
 CREATE TABLE kernel_work (
@@ -233,6 +237,60 @@ CREATE TABLE io_usage (
   bytes INTEGER NOT NULL,
   busy_ns INTEGER NOT NULL,
   PRIMARY KEY (bucket_ns, process_id, device)
+) STRICT, WITHOUT ROWID;
+
+-- One row per frame that some stack has, stored once.
+CREATE TABLE frames (
+  id INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  function TEXT NOT NULL,
+  file TEXT,
+  line INTEGER,
+  module TEXT,
+  address INTEGER NOT NULL,
+  is_inlined INTEGER NOT NULL
+) STRICT;
+
+-- A stack has its number before its frames are known by name.
+CREATE TABLE stacks (
+  id INTEGER PRIMARY KEY,
+  depth INTEGER,
+  end TEXT,
+  python_end TEXT,
+  site_frame_id INTEGER
+) STRICT;
+
+CREATE TABLE stack_frames (
+  stack_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  frame_id INTEGER NOT NULL,
+  PRIMARY KEY (stack_id, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE kernels (
+  process_id INTEGER NOT NULL,
+  handle INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  PRIMARY KEY (process_id, handle)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stack_samples (
+  bucket_ns INTEGER NOT NULL,
+  thread_id INTEGER NOT NULL,
+  stack_id INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (bucket_ns, thread_id, stack_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE stack_walks (
+  bucket_ns INTEGER NOT NULL,
+  session_id INTEGER NOT NULL,
+  moment TEXT NOT NULL,
+  end TEXT NOT NULL,
+  python_end TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  walking_ns INTEGER NOT NULL,
+  PRIMARY KEY (bucket_ns, session_id, moment, end, python_end)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE agent_usage (

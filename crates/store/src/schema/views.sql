@@ -24,6 +24,7 @@ SELECT
   calls.start_ns - calls.parent_delta_ns AS parent_id,
   modules.path AS caller,
   shapes.handle AS handle,
+  kernels.name AS kernel,
   calls.address AS address,
   waits.reason AS blocked_on,
   waker_processes.pid AS woken_by_pid,
@@ -41,6 +42,7 @@ CROSS JOIN ops ON ops.id = shapes.op_id
 CROSS JOIN threads ON threads.id = shapes.thread_id
 CROSS JOIN processes ON processes.id = threads.process_id
 LEFT JOIN modules ON modules.id = shapes.module_id
+LEFT JOIN kernels ON kernels.process_id = threads.process_id AND kernels.handle = shapes.handle AND ops.class = 'launch'
 LEFT JOIN waits ON waits.id = calls.wait_id
 LEFT JOIN threads AS wakers ON wakers.id = waits.woken_by_thread_id
 LEFT JOIN processes AS waker_processes ON waker_processes.id = wakers.process_id
@@ -153,7 +155,9 @@ SELECT
   stretches.all_count AS all_count,
   stretches.all_blocked_ns AS all_blocked_ns,
   stretches.all_runqueue_ns AS all_runqueue_ns,
-  processes.session_id AS session_id
+  processes.session_id AS session_id,
+  stretches.stack_id AS stack_id,
+  stretches.waker_stack_id AS waker_stack_id
 FROM stretches
 CROSS JOIN threads ON threads.id = stretches.thread_id
 CROSS JOIN processes ON processes.id = threads.process_id
@@ -221,3 +225,138 @@ SELECT
   processes.session_id AS session_id
 FROM io_usage
 CROSS JOIN processes ON processes.id = io_usage.process_id;
+
+CREATE VIEW stack_lines AS
+SELECT
+  stack_frames.stack_id AS stack_id,
+  stack_frames.position AS position,
+  frames.kind AS kind,
+  frames.function AS function,
+  frames.file AS file,
+  frames.line AS line,
+  frames.module AS module,
+  frames.address AS address,
+  frames.is_inlined AS is_inlined
+FROM stack_frames
+CROSS JOIN frames ON frames.id = stack_frames.frame_id;
+
+-- A line of a function is one place, whichever of its instructions was running. Beside max(), a plain column is that of
+-- the row with the maximum.
+CREATE VIEW call_sites AS
+SELECT
+  ops.name AS op,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  frames.kind AS kind,
+  frames.function AS function,
+  frames.file AS file,
+  frames.line AS line,
+  frames.module AS module,
+  CASE WHEN frames.function = '' THEN frames.address END AS address,
+  count(*) AS calls,
+  sum(calls.duration_ns) AS total_ns,
+  sum(calls.runqueue_ns) AS runqueue_ns,
+  sum(calls.blocked_ns) AS blocked_ns,
+  max(calls.duration_ns) AS max_ns,
+  calls.stack_id AS max_stack_id,
+  processes.session_id AS session_id
+FROM calls INDEXED BY calls_stacks
+CROSS JOIN shapes ON shapes.id = calls.shape_id
+CROSS JOIN ops ON ops.id = shapes.op_id
+CROSS JOIN threads ON threads.id = shapes.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN stacks ON stacks.id = calls.stack_id
+LEFT JOIN frames ON frames.id = stacks.site_frame_id
+WHERE calls.stack_id IS NOT NULL
+GROUP BY shapes.op_id, shapes.thread_id, 5, 6, 7, 8, 9, 10;
+
+CREATE VIEW wait_sites AS
+SELECT
+  stretches.reason AS blocked_on,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  frames.kind AS kind,
+  frames.function AS function,
+  frames.file AS file,
+  frames.line AS line,
+  frames.module AS module,
+  CASE WHEN frames.function = '' THEN frames.address END AS address,
+  count(*) AS waits,
+  sum(stretches.blocked_ns + stretches.runqueue_ns) AS total_ns,
+  sum(stretches.blocked_ns) AS blocked_ns,
+  sum(stretches.runqueue_ns) AS runqueue_ns,
+  max(stretches.blocked_ns + stretches.runqueue_ns) AS max_ns,
+  stretches.stack_id AS max_stack_id,
+  processes.session_id AS session_id
+FROM stretches
+CROSS JOIN threads ON threads.id = stretches.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN stacks ON stacks.id = stretches.stack_id
+LEFT JOIN frames ON frames.id = stacks.site_frame_id
+WHERE stretches.stack_id IS NOT NULL
+GROUP BY stretches.reason, stretches.thread_id, 5, 6, 7, 8, 9, 10;
+
+CREATE VIEW waker_sites AS
+SELECT
+  stretches.reason AS blocked_on,
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  waker_processes.pid AS woken_by_pid,
+  wakers.tid AS woken_by_tid,
+  wakers.comm AS woken_by_comm,
+  frames.kind AS kind,
+  frames.function AS function,
+  frames.file AS file,
+  frames.line AS line,
+  frames.module AS module,
+  CASE WHEN frames.function = '' THEN frames.address END AS address,
+  count(*) AS waits,
+  sum(stretches.blocked_ns) AS total_ns,
+  max(stretches.blocked_ns) AS max_ns,
+  stretches.waker_stack_id AS max_stack_id,
+  processes.session_id AS session_id
+FROM stretches
+CROSS JOIN threads ON threads.id = stretches.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN threads AS wakers ON wakers.id = stretches.woken_by_thread_id
+LEFT JOIN processes AS waker_processes ON waker_processes.id = wakers.process_id
+LEFT JOIN stacks ON stacks.id = stretches.waker_stack_id
+LEFT JOIN frames ON frames.id = stacks.site_frame_id
+WHERE stretches.waker_stack_id IS NOT NULL
+GROUP BY stretches.reason, stretches.thread_id, stretches.woken_by_thread_id, 8, 9, 10, 11, 12, 13;
+
+CREATE VIEW run_sites AS
+SELECT
+  processes.pid AS pid,
+  threads.tid AS tid,
+  threads.comm AS comm,
+  frames.kind AS kind,
+  frames.function AS function,
+  frames.file AS file,
+  frames.line AS line,
+  frames.module AS module,
+  CASE WHEN frames.function = '' THEN frames.address END AS address,
+  sum(stack_samples.count) AS samples,
+  max(stack_samples.count) AS max_samples,
+  stack_samples.stack_id AS max_stack_id,
+  processes.session_id AS session_id
+FROM stack_samples
+CROSS JOIN threads ON threads.id = stack_samples.thread_id
+CROSS JOIN processes ON processes.id = threads.process_id
+LEFT JOIN stacks ON stacks.id = stack_samples.stack_id
+LEFT JOIN frames ON frames.id = stacks.site_frame_id
+GROUP BY stack_samples.thread_id, 4, 5, 6, 7, 8, 9;
+
+CREATE VIEW stack_stats AS
+SELECT
+  stack_walks.bucket_ns AS bucket_ns,
+  stack_walks.moment AS moment,
+  stack_walks.end AS end,
+  stack_walks.python_end AS python_end,
+  stack_walks.count AS count,
+  stack_walks.walking_ns AS walking_ns,
+  stack_walks.session_id AS session_id
+FROM stack_walks;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, ThreadId};
+use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, StackId, ThreadId};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned, word};
@@ -113,6 +113,6 @@ fn call(row: &Row<'_>) -> rusqlite::Result<Option<Call>> {
         ret_code: i32::try_from(row.get::<_, i64>(13)?).unwrap_or(i32::MAX),
         parent_start_ns: bits(14)?.map(|delta| start_ns.saturating_sub(delta)),
         wait: None,
-        stack_id: id(row, 15)?,
+        stack_id: id(row, 15)?.map(StackId),
     }))
 }

@@ -3,7 +3,7 @@
 use gpuwhy_model::Span;
 
 use super::source::Source;
-use super::{Scope, Window, calls, names, records, sums};
+use super::{Scope, Window, calls, names, records, stacks, sums};
 use crate::{StoreError, Trace};
 
 impl Trace {
@@ -26,6 +26,7 @@ impl Trace {
         sums::load(&source, scope, &mut window)?;
         records::load(&source, &mut window)?;
         calls::load(&source, &mut window)?;
+        stacks::load(&source, &mut window)?;
         Ok(window)
     }
 }

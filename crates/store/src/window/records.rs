@@ -1,7 +1,7 @@
 //! Stretches off the CPU, kernel work and block I/O.
 
 use gpuwhy_model::{
-    CpuTaker, IoRequest, KernelWork, OpId, Span, StandsFor, Stretch, TargetId, ThreadId, WaitReason, WorkKind,
+    CpuTaker, IoRequest, KernelWork, OpId, Span, StackId, StandsFor, Stretch, TargetId, ThreadId, WaitReason, WorkKind,
 };
 use rusqlite::Row;
 
@@ -19,11 +19,14 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
         return Ok(());
     }
     let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
-    let sql = "SELECT start_ns, thread_id, blocked_ns, runqueue_ns, is_throttled, reason, op_id, target_id,
+    let [stack, waker_stack] = ["stack_id", "waker_stack_id"].map(|id| source.column_or("stretches", id, "NULL"));
+    let sql = format!(
+        "SELECT start_ns, thread_id, blocked_ns, runqueue_ns, is_throttled, reason, op_id, target_id,
           woken_by_thread_id, taken_by_thread_id, taken_by_ns, also_taken_by_thread_id, also_taken_by_ns, all_count,
-          all_blocked_ns, all_runqueue_ns
-        FROM stretches WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?";
-    window.stretches = source.covered(sql, span, MOST_STRETCHES, stretch)?;
+          all_blocked_ns, all_runqueue_ns, {stack}, {waker_stack}
+        FROM stretches WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?"
+    );
+    window.stretches = source.covered(&sql, span, MOST_STRETCHES, stretch)?;
     let sql = "SELECT start_ns, thread_id, kind, duration_ns, op_id, target_id, code, all_count, all_ns
         FROM kernel_work WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?";
     window.kernel_work = source.covered(sql, span, MOST_WORK, work)?;
@@ -47,6 +50,8 @@ fn stretch(row: &Row<'_>) -> rusqlite::Result<Option<Stretch>> {
         woken_by: id(row, 8)?.map(ThreadId),
         taken_by: [taker(row, 9)?, taker(row, 11)?],
         all: StandsFor { count: unsigned(row, 13)?, blocked_ns: unsigned(row, 14)?, runqueue_ns: unsigned(row, 15)? },
+        stack: id(row, 16)?.map(StackId),
+        waker_stack: id(row, 17)?.map(StackId),
     }))
 }
 

@@ -10,7 +10,7 @@ use super::Covered;
 /// How many equal parts of a span give equal numbers of rows.
 const SLICES: u64 = 64;
 
-pub(super) struct Source<'c> {
+pub(crate) struct Source<'c> {
     connection: &'c Connection,
     /// `table.column` for every column there is. Files of earlier versions have fewer.
     columns: BTreeSet<String>,
@@ -41,7 +41,7 @@ impl<'c> Source<'c> {
         parameters: impl Params,
         mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare(sql)?;
+        let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(parameters)?;
         while let Some(row) = rows.next()? {
             take(row)?;

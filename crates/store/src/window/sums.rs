@@ -6,7 +6,7 @@ use gpuwhy_model::{Histogram, IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, W
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
-use super::{CallSecond, CallSum, Scope, ThreadSum, Window};
+use super::{CallSecond, CallSum, Scope, ThreadSum, Window, stacks};
 use crate::histogram;
 
 /// Sums are kept for about a second from their bucket on: one that lies mostly in the window belongs to it.
@@ -18,7 +18,9 @@ pub(super) fn load(source: &Source<'_>, scope: &Scope, window: &mut Window) -> r
     let buckets = [bound(scope.from_ns, 0), bound(scope.to_ns, i64::MAX)];
     calls(source, window, buckets)?;
     threads(source, window, buckets)?;
-    io(source, window, buckets)
+    io(source, window, buckets)?;
+    stacks::load_samples(source, window, buckets)?;
+    stacks::load_walks(source, window, buckets)
 }
 
 fn calls(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {

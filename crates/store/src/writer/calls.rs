@@ -62,6 +62,7 @@ impl Writer {
         self.dictionaries.retire_full(self.moved.newest_ns);
         self.write(|writer| writer.insert(calls))?;
         self.uncommitted_calls += calls.len() as u64;
+        self.stacks.cited(calls.iter().filter_map(|call| call.stack_id).min(), self.moved.newest_ns());
         if self.cap.is_some() { self.flush_slice(calls.len()) } else { Ok(()) }
     }
 
@@ -200,5 +201,5 @@ fn bind(statement: &mut Statement<'_>, before: usize, entry: &Entry<'_>, place: 
     statement.raw_bind_parameter(before + 8, call.address.map(bits))?;
     statement.raw_bind_parameter(before + 9, call.ret_code)?;
     statement.raw_bind_parameter(before + 10, place.parent_delta_ns)?;
-    statement.raw_bind_parameter(before + 11, call.stack_id)
+    statement.raw_bind_parameter(before + 11, call.stack_id.map(|stack| stack.0))
 }

@@ -174,6 +174,11 @@ impl Shape {
     }
 }
 
+/// The latest start of a row that may cite a stack.
+pub(super) fn newest_event(connection: &Connection) -> rusqlite::Result<u64> {
+    Ok(newest_start(connection, "calls")?.max(newest_start(connection, "stretches")?))
+}
+
 fn newest_start(connection: &Connection, table: &'static str) -> rusqlite::Result<u64> {
     let newest: Option<i64> =
         connection.query_row(&format!("SELECT MAX(start_ns) FROM {table}"), [], |row| row.get(0))?;

@@ -10,6 +10,7 @@ mod names;
 mod open;
 mod records;
 mod retention;
+mod stacks;
 mod starts;
 mod sums;
 
@@ -26,6 +27,7 @@ use calls::MovedCalls;
 use dictionary::Dictionaries;
 use names::Names;
 use retention::Cap;
+use stacks::Stacks;
 
 /// How long to wait for another program that holds the file, such as `sqlite3` in the middle of a write.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +47,7 @@ pub struct Writer {
     session: i64,
     names: Names,
     dictionaries: Dictionaries,
+    stacks: Stacks,
     moved: MovedCalls,
     /// The latest start of what the records hold so far.
     newest_record_ns: u64,
@@ -70,6 +73,7 @@ impl Writer {
         })?;
         self.flush()?;
         self.dictionaries.retire_full_targets(self.newest_record_ns);
+        self.stacks.end_large_epoch(self.newest_record_ns.max(self.moved.newest_ns()));
         Ok(())
     }
 

@@ -1,12 +1,15 @@
-//! Functions, modules, processes, threads and what they wait on: rows that get an id once and are cited ever after.
+//! Functions, modules, processes, threads, stacks and what threads wait on: rows that get an id once and are cited ever after.
 //!
 //! Callers keep the ids, so they must outlive a failed write: rows wait here until they are committed, and are written
 //! again with the next transaction when one fails.
 
-use gpuwhy_model::{CallClass, Layer, ModuleId, OpId, Process, ProcessId, TargetId, ThreadId, WaitTarget};
+use gpuwhy_model::{
+    CallClass, Frame, Layer, ModuleId, OpId, Process, ProcessId, StackId, TargetId, ThreadId, WaitTarget,
+};
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
+use super::stacks::{NamedStack, write_frame};
 use super::{Writer, bits, cut, cut_to, signed};
 use crate::StoreError;
 
@@ -28,13 +31,17 @@ pub(super) struct Names {
     written: usize,
 }
 
-enum Name {
+pub(super) enum Name {
     Op { id: OpId, name: String, layer: Layer, class: CallClass, runtime_name: Option<String> },
     Module { id: ModuleId, path: String, is_runtime: bool },
     Process { id: ProcessId, process: Process },
     Thread { id: ThreadId, process: ProcessId, tid: u32, comm: String },
     Rename { id: ThreadId, comm: String },
     Target { id: TargetId, target: WaitTarget },
+    StackNumber { id: StackId },
+    Frame { id: u32, frame: Frame },
+    Stack(NamedStack),
+    Kernel { process: ProcessId, handle: u64, name: String },
 }
 
 impl Writer {
@@ -109,8 +116,14 @@ impl Writer {
         Ok(id)
     }
 
+    /// Launches of a process with this handle launch that kernel.
+    pub fn kernel(&mut self, process: ProcessId, handle: u64, name: &str) -> Result<(), StoreError> {
+        self.make_room_for_names()?;
+        self.name(Name::Kernel { process, handle, name: name.to_owned() })
+    }
+
     /// Under a size cap, many new names do not wait for the rows that cite them: no transaction may outgrow the cap.
-    fn make_room_for_names(&mut self) -> Result<(), StoreError> {
+    pub(super) fn make_room_for_names(&mut self) -> Result<(), StoreError> {
         if self.names.uncommitted.len() < self.sums_per_transaction() {
             return Ok(());
         }
@@ -119,7 +132,7 @@ impl Writer {
         self.flush()
     }
 
-    fn name(&mut self, name: Name) -> Result<(), StoreError> {
+    pub(super) fn name(&mut self, name: Name) -> Result<(), StoreError> {
         if self.names.uncommitted.len() >= MOST_UNCOMMITTED {
             self.write_names()?;
             self.flush()?;
@@ -184,6 +197,12 @@ impl Name {
             Self::Rename { id, comm } => insert("UPDATE threads SET comm = ? WHERE id = ?", params![cut(comm), id.0]),
             Self::Target { id, target: WaitTarget { process, kind, name } } => {
                 insert("INSERT INTO wait_targets VALUES (?, ?, ?, ?)", params![id.0, process.0, kind.as_str(), name])
+            }
+            Self::StackNumber { id } => insert("INSERT INTO stacks (id) VALUES (?)", params![id.0]),
+            Self::Frame { id, frame } => write_frame(connection, *id, frame),
+            Self::Stack(stack) => stack.write(connection),
+            Self::Kernel { process, handle, name } => {
+                insert("INSERT OR REPLACE INTO kernels VALUES (?, ?, ?)", params![process.0, bits(*handle), cut(name)])
             }
         }
     }

@@ -9,9 +9,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::calls::MovedCalls;
-use super::dictionary::Dictionaries;
+use super::dictionary::{Dictionaries, newest_event};
 use super::names::Names;
 use super::retention::Cap;
+use super::stacks::Stacks;
 use super::{Options, PATIENCE, Writer, cut, not_negative, signed};
 use crate::StoreError;
 use crate::lock::WriterLock;
@@ -123,6 +124,7 @@ fn start(
     let mut writer = Writer {
         names: Names::load(&connection)?,
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
+        stacks: Stacks::load(&connection, cap.as_ref(), newest_event(&connection)?)?,
         moved: MovedCalls::default(),
         newest_record_ns: 0,
         session: id,

@@ -1,6 +1,6 @@
 //! Storing what held threads up: stretches off the CPU, kernel work in their own time, and requests to block devices.
 
-use gpuwhy_model::{IoRequest, KernelWork, Stretch};
+use gpuwhy_model::{IoRequest, KernelWork, StackId, Stretch};
 use rusqlite::{Connection, Statement, ToSql};
 
 use super::starts::{LATEST_NS, ROWS, before_next_free, insert_sql, insert_up_to_taken};
@@ -28,6 +28,7 @@ impl Writer {
             self.make_room()?;
             let newest_ns = self.write(|writer| insert(&writer.connection, slice))?;
             self.newest_record_ns = self.newest_record_ns.max(newest_ns);
+            self.stacks.cited(slice.iter().filter_map(|record| record.oldest_stack()).min(), newest_ns);
             if self.cap.is_some() {
                 self.flush()?;
             }
@@ -42,6 +43,11 @@ trait Record {
     const COLUMNS: usize;
 
     fn start_ns(&self) -> u64;
+
+    /// The first of the stacks it cites.
+    fn oldest_stack(&self) -> Option<StackId> {
+        None
+    }
 
     /// Hands over the columns after the start, in their order.
     fn bind(&self, row: &mut Row<'_, '_>) -> rusqlite::Result<()>;
@@ -62,10 +68,14 @@ impl Row<'_, '_> {
 
 impl Record for Stretch {
     const TABLE: &'static str = "stretches";
-    const COLUMNS: usize = 16;
+    const COLUMNS: usize = 18;
 
     fn start_ns(&self) -> u64 {
         self.start_ns
+    }
+
+    fn oldest_stack(&self) -> Option<StackId> {
+        [self.stack, self.waker_stack].into_iter().flatten().min()
     }
 
     fn bind(&self, row: &mut Row<'_, '_>) -> rusqlite::Result<()> {
@@ -83,7 +93,9 @@ impl Record for Stretch {
         }
         row.add(signed(self.all.count))?;
         row.add(signed(self.all.blocked_ns))?;
-        row.add(signed(self.all.runqueue_ns))
+        row.add(signed(self.all.runqueue_ns))?;
+        row.add(self.stack.map(|stack| stack.0))?;
+        row.add(self.waker_stack.map(|stack| stack.0))
     }
 }
 

@@ -34,6 +34,8 @@ const SUMS: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
     ("io_usage", "bucket_ns"),
+    ("stack_samples", "bucket_ns"),
+    ("stack_walks", "bucket_ns"),
     ("agent_usage", "bucket_ns"),
     ("rung_changes", "at_ns"),
     ("process_life", "at_ns"),
@@ -47,6 +49,7 @@ const CITING: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
     ("io_usage", "bucket_ns"),
+    ("stack_samples", "bucket_ns"),
     ("stretches", "start_ns"),
     ("kernel_work", "start_ns"),
     ("io_requests", "start_ns"),
@@ -82,6 +85,11 @@ impl Cap {
 
     pub fn dictionary_entries(&self) -> usize {
         (self.max_bytes / 8 / SHAPE_BYTES) as usize
+    }
+
+    /// What stacks and their frames may take before they are forgotten.
+    pub fn stack_bytes(&self) -> u64 {
+        self.max_bytes / 8
     }
 
     pub fn target_entries(&self) -> usize {
@@ -138,7 +146,8 @@ impl Writer {
                 + (SELECT IFNULL(SUM(LENGTH(reason) + 80), 0) FROM rung_changes)
                 + (SELECT IFNULL(SUM(LENGTH(device) + 80), 0) FROM io_usage)
                 + 80 * (SELECT COUNT(*) FROM thread_usage) + 80 * (SELECT COUNT(*) FROM agent_usage)
-                + 100 * (SELECT COUNT(*) FROM process_life)";
+                + 80 * (SELECT COUNT(*) FROM stack_samples)
+                + 80 * (SELECT COUNT(*) FROM stack_walks) + 100 * (SELECT COUNT(*) FROM process_life)";
             cap.sums_bytes = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned();
         }
         Ok(())
@@ -224,7 +233,7 @@ impl Writer {
         if let Some(last) = self.dictionaries.targets.take_expired(oldest_ns) {
             self.connection.execute("DELETE FROM wait_targets WHERE id <= ?", [last])?;
         }
-        Ok(())
+        self.stacks.expire(&self.connection, oldest_ns)
     }
 
     fn expire_sums(&mut self) -> rusqlite::Result<bool> {
@@ -257,6 +266,7 @@ impl Writer {
         let processes = format!("SELECT id FROM processes WHERE session_id IN ({sessions})");
         Ok(gone("threads", "process_id", &processes)?
             + gone("wait_targets", "process_id", &processes)?
+            + gone("kernels", "process_id", &processes)?
             + gone("processes", "session_id", &sessions)?
             + gone("rung_changes", "session_id", &sessions)?
             + gone("calibrations", "session_id", &sessions)?

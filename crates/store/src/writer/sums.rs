@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use gpuwhy_model::{AgentUsage, CallStats, IoUsage, ProcessLife, RungChange, ThreadTimes};
+use gpuwhy_model::{AgentUsage, CallStats, IoUsage, ProcessLife, RungChange, StackSample, StackWalks, ThreadTimes};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Writer, cut, not_negative, share, signed};
@@ -23,6 +23,14 @@ impl Writer {
 
     pub fn io_usage(&mut self, usage: &[IoUsage]) -> Result<(), StoreError> {
         self.sums(usage, |writer, usage| write_io_usage(&writer.connection, usage))
+    }
+
+    pub fn stack_samples(&mut self, samples: &[StackSample]) -> Result<(), StoreError> {
+        self.sums(samples, |writer, sample| write_sample(&writer.connection, sample))
+    }
+
+    pub fn stack_walks(&mut self, walks: &[StackWalks]) -> Result<(), StoreError> {
+        self.sums(walks, |writer, walks| write_walks(&writer.connection, writer.session, walks))
     }
 
     pub fn life(&mut self, life: &[ProcessLife]) -> Result<(), StoreError> {
@@ -153,6 +161,27 @@ fn write_io_usage(connection: &Connection, usage: &IoUsage) -> rusqlite::Result<
     let device = cut(&usage.device);
     statement.execute(params![bucket, usage.process.0, device, requests, bytes, busy])?;
     Ok(ROW_BYTES + device.len())
+}
+
+fn write_sample(connection: &Connection, sample: &StackSample) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO stack_samples VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+    )?;
+    let [bucket, count] = [sample.bucket_ns, sample.count].map(signed);
+    statement.execute(params![bucket, sample.thread.0, sample.stack.0, count])?;
+    Ok(ROW_BYTES)
+}
+
+fn write_walks(connection: &Connection, session: i64, walks: &StackWalks) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO stack_walks VALUES (?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET
+           count = count + excluded.count, walking_ns = walking_ns + excluded.walking_ns",
+    )?;
+    let (moment, end, python_end) = (walks.moment.as_str(), walks.end.as_str(), walks.python_end.as_str());
+    let [bucket, count, ns] = [walks.bucket_ns, walks.count, walks.ns].map(signed);
+    statement.execute(params![bucket, session, moment, end, python_end, count, ns])?;
+    Ok(ROW_BYTES)
 }
 
 fn write_life(connection: &Connection, session: i64, life: &ProcessLife) -> rusqlite::Result<usize> {

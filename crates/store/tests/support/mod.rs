@@ -107,6 +107,8 @@ impl Cast {
             woken_by: None,
             taken_by: [None; 2],
             all: StandsFor { count: 1, blocked_ns: 60_000, runqueue_ns: 4_000 },
+            stack: None,
+            waker_stack: None,
         }
     }
 

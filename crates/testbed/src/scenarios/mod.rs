@@ -2,11 +2,12 @@
 //! fake driver keeps a GPU's timeline, and all that goes wrong around it is real.
 //!
 //! A scenario is one row of [`SCENARIOS`]. Its program is `scenario` (or `scenario.py`) with the fault of a name, next
-//! to peers, which are processes of their own.
+//! to peers, which are processes of their own. Comments in their sources say which line is to blame.
 
 mod calls;
 mod cpu;
 mod input;
+mod lines;
 mod locks;
 mod memory;
 mod need;
@@ -22,6 +23,7 @@ use gpuwhy_model::Cause;
 use stage::Stage;
 use std::time::Duration;
 
+pub use lines::SourceLine;
 pub use need::Need;
 pub use running::RunningScenario;
 pub use truth::{CulpritTruth, Measured, ScenarioTruth};

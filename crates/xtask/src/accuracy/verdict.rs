@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_analysis::HIGH_CONFIDENCE;
-use gpuwhy_model::{Cause, Evidence, Explanation, Finding, Severity};
+use gpuwhy_model::{Cause, Evidence, Explanation, Finding, Place, Severity};
 use gpuwhy_testbed::{Scenario, ScenarioTruth, Setup};
 use serde_json::{Value, json};
+
+use super::lines;
 
 /// One run against its truth.
 pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanation: &Explanation) -> Value {
@@ -21,6 +23,7 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
         None => grave.is_empty(),
     };
     let (process_right, thread_right) = culprit(truth, first);
+    let line = truth.cause.and_then(|_| lines::judge(&lines::expected(scenario), places(first)));
     json!({
         "scenario": scenario.name,
         "healthy": setup.healthy,
@@ -35,8 +38,15 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
         "cause_right": cause_right,
         "process_right": process_right,
         "thread_right": thread_right,
+        "line_right": line.map(|line| line.is_first),
+        "line_anywhere": line.map(|line| line.is_anywhere),
+        "where": lines::words(places(first)),
         "others": others,
     })
+}
+
+fn places(finding: Option<&Finding>) -> &[Place] {
+    finding.map(|finding| finding.r#where.as_slice()).unwrap_or_default()
 }
 
 /// What stands first: where nothing is expected, only what is grave counts as found.
@@ -83,7 +93,7 @@ pub fn judge_dropped(share: f64, truth: &ScenarioTruth, explanation: &Explanatio
 
 pub fn is_right(run: &Value) -> bool {
     let holds = |key: &str| run[key].as_bool().unwrap_or(true);
-    holds("cause_right") && holds("process_right") && holds("thread_right")
+    holds("cause_right") && holds("process_right") && holds("thread_right") && holds("line_anywhere")
 }
 
 pub fn line(run: &Value) -> String {
@@ -95,7 +105,7 @@ pub fn line(run: &Value) -> String {
     };
     let twin = if run["healthy"] == json!(true) { " (healthy)" } else { "" };
     format!(
-        "{:<32} {:>6} {} thr  {:<16} {:<16} {:<7} {:>4.2}  cause {} process {} thread {}  {}  {}",
+        "{:<32} {:>6} {} thr  {:<16} {:<16} {:<7} {:>4.2}  cause {} process {} thread {} line {}/{}  {}  {}",
         text("scenario") + twin,
         run["seed"],
         run["threads"],
@@ -106,8 +116,10 @@ pub fn line(run: &Value) -> String {
         mark("cause_right"),
         mark("process_right"),
         mark("thread_right"),
+        mark("line_right"),
+        mark("line_anywhere"),
         run["others"],
-        if is_right(run) { String::new() } else { text("summary") },
+        if is_right(run) { run["where"][0].to_string() } else { format!("{} {}", text("summary"), run["where"]) },
     )
 }
 
@@ -125,10 +137,12 @@ pub fn summary(results: &Value) -> String {
     let wrong = wrong.filter(|one| one["sure_and_wrong"].as_array().is_some_and(|all| !all.is_empty())).count();
     let of = |(right, all): (usize, usize)| format!("{right} of {all}");
     format!(
-        "cause {}, process {}, thread {}; nothing found where nothing is wrong {}; sure and wrong after drops {wrong}",
+        "cause {}, process {}, thread {}, line {} (anywhere {}); nothing found where nothing is wrong {}; sure and wrong after drops {wrong}",
         of(share_right(faulty(), "cause_right")),
         of(share_right(faulty(), "process_right")),
         of(share_right(faulty(), "thread_right")),
+        of(share_right(faulty(), "line_right")),
+        of(share_right(faulty(), "line_anywhere")),
         of(share_right(quiet(), "cause_right")),
     )
 }

@@ -151,6 +151,8 @@ fn stretch(cast: &Cast, start_ns: u64) -> Stretch {
         woken_by: Some(cast.holder),
         taken_by: [None::<CpuTaker>; 2],
         all: StandsFor { count: 1, blocked_ns: WAIT_NS - 100_000, runqueue_ns: 0 },
+        stack: None,
+        waker_stack: None,
     }
 }
 

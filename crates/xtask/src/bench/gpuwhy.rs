@@ -14,10 +14,17 @@ use crate::docs;
 pub fn build() -> Result<PathBuf> {
     let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--release", "-p", "gpuwhy"]).status()?;
     ensure!(built.success(), "build gpuwhy");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| docs::root().join("target"), PathBuf::from);
-    Ok(target.join("release/gpuwhy"))
+    Ok(release_folder().join("gpuwhy"))
 }
 
+/// Where cargo puts what it builds for release.
+pub fn release_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| docs::root().join("target"), PathBuf::from);
+    target.join("release")
+}
+
+/// What it says when it traces.
+const TRACES: &str = "tracing ";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A `gpuwhy trace` of some processes. It is killed when this is dropped.
@@ -29,18 +36,22 @@ pub struct Gpuwhy {
 impl Gpuwhy {
     /// Starts it and waits until it traces.
     pub fn trace(binary: &Path, pids: &[u32], out: &Path, options: &[&str]) -> Result<Self> {
-        let mut child = Command::new(binary)
-            .args(["trace", "--live", "never"])
-            .args(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]))
-            .args(options)
-            .arg("--out")
-            .arg(out)
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("start gpuwhy")?;
+        Self::start(&mut command(binary, pids, out, options), &[TRACES])
+    }
+
+    /// Starts it and waits until it can walk every stack of the process.
+    pub fn trace_stacks(binary: &Path, pid: u32, out: &Path, options: &[&str]) -> Result<Self> {
+        let has_tables = format!("process {pid} has all its unwind tables");
+        let mut command = command(binary, &[pid], out, options);
+        Self::start(command.env("GPUWHY_LOG", "gpuwhy_agent=info"), &[TRACES, &has_tables])
+    }
+
+    /// Starts it and waits until it has said all of this.
+    fn start(command: &mut Command, until: &[&str]) -> Result<Self> {
+        let mut child = command.stderr(Stdio::piped()).spawn().context("start gpuwhy")?;
         let mut lines = BufReader::new(child.stderr.take().context("no output")?).lines().map_while(Result::ok);
         let mut said = String::new();
-        while !said.contains("tracing ") {
+        while !until.iter().all(|words| said.contains(words)) {
             match lines.next() {
                 Some(line) => said += &format!("{line}\n"),
                 None => bail!("gpuwhy ended before it traced: {said}"),
@@ -88,6 +99,17 @@ impl Gpuwhy {
         ensure!(status.success(), "gpuwhy failed: {said}");
         Ok(())
     }
+}
+
+fn command(binary: &Path, pids: &[u32], out: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(binary);
+    command
+        .args(["trace", "--live", "never"])
+        .args(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]))
+        .args(options)
+        .arg("--out")
+        .arg(out);
+    command
 }
 
 impl Drop for Gpuwhy {

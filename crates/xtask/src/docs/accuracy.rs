@@ -1,5 +1,7 @@
 //! `docs/accuracy.md` from the kept results.
 
+mod stacks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -8,6 +10,12 @@ use serde_json::{Value, json};
 
 use super::results::{load, machine, number};
 use crate::accuracy::share_right;
+
+/// What is said of source lines. Results that were kept before lines were known say nothing.
+const LINES: &[(&str, &str)] = &[
+    ("the source line to change, first in `where`", "line_right"),
+    ("the source line to change, anywhere in `where`", "line_anywhere"),
+];
 
 pub fn render() -> Result<Option<String>> {
     let mut text = String::from(
@@ -20,6 +28,12 @@ pub fn render() -> Result<Option<String>> {
     }
     if let Some(results) = load("gpu-causes.json")? {
         on_a_gpu(&mut text, &results)?;
+    }
+    if let Some(results) = load("stacks.json")? {
+        stacks::write(&mut text, &results)?;
+    }
+    if let Some(results) = load("gpu-stacks.json")? {
+        stacks::on_a_gpu(&mut text, &results)?;
     }
     Ok(Some(text))
 }
@@ -66,6 +80,12 @@ fn totals(text: &mut String, runs: &[Value]) -> Result<()> {
     row(&causes, share_right(faulty(), "cause_right"), "95 % over 20 scenarios")?;
     row("the process to blame", share_right(faulty(), "process_right"), "95 %")?;
     row("the thread to blame, where one is", share_right(faulty(), "thread_right"), "95 %")?;
+    for (what, key) in LINES {
+        match share_right(faulty(), key) {
+            (_, 0) => {}
+            known => row(what, known, "")?,
+        }
+    }
     row(
         "nothing of medium or high severity where nothing is wrong",
         share_right(quiet(), "cause_right"),
@@ -82,8 +102,9 @@ fn by_scenario(text: &mut String, runs: &[Value]) -> Result<()> {
     }
     writeln!(
         text,
-        "\n| scenario | truth | runs | cause | process | thread | sure (median) | other findings above low |\n\
-         |---|---|---:|---:|---:|---:|---:|---|"
+        "\n| scenario | truth | runs | cause | process | thread | line first | line anywhere | sure (median) \
+         | other findings above low |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---|"
     )?;
     for (name, runs) in by_name {
         let right = |key| match share_right(runs.iter().copied(), key) {
@@ -97,12 +118,14 @@ fn by_scenario(text: &mut String, runs: &[Value]) -> Result<()> {
             .collect();
         writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             runs[0]["expected"].as_str().unwrap_or("?"),
             runs.len(),
             right("cause_right"),
             right("process_right"),
             right("thread_right"),
+            right("line_right"),
+            right("line_anywhere"),
             median(runs.iter().filter_map(|run| run["confidence"].as_f64())),
             others.into_iter().collect::<Vec<_>>().join(", "),
         )?;

@@ -16,6 +16,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(bench) = load("bench.json")? {
         on_the_fakes(&mut text, &bench)?;
     }
+    if let Some(stacks) = load("stack-costs.json")? {
+        taking_stacks(&mut text, &stacks["stacks"], &machine(&stacks["machine"]))?;
+    }
     if let Some(explain) = load("explain.json")? {
         explaining(&mut text, &explain)?;
     }
@@ -97,6 +100,88 @@ fn aims(text: &mut String, bench: &Value) -> Result<()> {
 /// Two decimals for small figures, none for large ones.
 fn short(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+/// Every stack that is measured: its name in the results, what it is, and how long it may take.
+const STACKS: &[(&str, &str, Option<f64>)] = &[
+    ("native_tables", "native, by unwind tables", Some(MOST_NATIVE_NS)),
+    ("native_tables_cold", "the same, in cold caches", Some(MOST_NATIVE_NS)),
+    ("native_frame_pointers", "native, by frame pointers", Some(MOST_NATIVE_NS)),
+    ("native_frame_pointers_cold", "the same, in cold caches", Some(MOST_NATIVE_NS)),
+    ("native_deep", "deep, by unwind tables", None),
+    ("python", "Python, called by ctypes", None),
+    ("python_few", "the same with fewer frames of Python", None),
+    ("native_as_python", "native, as many as under Python", None),
+];
+/// For 30 frames, and for 8 of Python.
+const MOST_NATIVE_NS: f64 = 6000.0;
+const MOST_PYTHON_NS: f64 = 4000.0;
+
+fn taking_stacks(text: &mut String, part: &Value, machine: &str) -> Result<()> {
+    writeln!(
+        text,
+        "\n## Taking stacks\n\n`./dev bench stacks` on {machine}: a driver call of 50 us from functions far apart in a program, \
+         traced with `--stacks all --budget 0`. The kernel side times every walk; the figures are means over a second, \
+         the best of all and the median of {} rounds with its range. Caches are cold where the program goes through 8 MB of \
+         memory before each call. Python is {}.\n\n\
+         | stack | native frames | of Python | best, us | median | range | aim | |\n|---|---:|---:|---:|---:|---:|---:|---|",
+        part["rounds"],
+        part["python"].as_str().unwrap_or("?"),
+    )?;
+    for (name, what, aim) in STACKS {
+        let rows = part["stacks"].as_array();
+        if let Some(row) = rows.into_iter().flatten().find(|row| row["name"] == *name) {
+            stack_row(text, what, row, *aim)?;
+        }
+    }
+    python_alone(text, &part["python_ns"])?;
+    compiling_tables(text, &part["tables"])
+}
+
+fn stack_row(text: &mut String, what: &str, row: &Value, aim: Option<f64>) -> Result<()> {
+    let us = |value: &Value| number(value) / 1e3;
+    let ns = &row["ns"];
+    let [native, python] = ["native_frames", "python_frames"].map(|key| number(&row[key]));
+    let middle = us(&ns["median"]);
+    let aim = aim.map(|aim| format!(" at most {:.0} us | {} |", aim / 1e3, verdict(middle <= aim / 1e3)));
+    writeln!(
+        text,
+        "| {what} | {native:.0} | {python:.0} | {:.2} | {middle:.2} | {:.2} to {:.2} |{}",
+        us(&row["best_ns"]),
+        us(&ns["low"]),
+        us(&ns["high"]),
+        aim.as_deref().unwrap_or(" | |"),
+    )?;
+    Ok(())
+}
+
+fn python_alone(text: &mut String, python: &Value) -> Result<()> {
+    let beside = number(&python["beside_native"]);
+    writeln!(
+        text,
+        "\nBy the best seconds, the stack with 8 frames of Python takes {:.2} us more than one with as many native frames; the aim \
+         is at most {:.0} us: {}. Each further frame of Python adds {:.0} ns.",
+        beside / 1e3,
+        MOST_PYTHON_NS / 1e3,
+        verdict(beside <= MOST_PYTHON_NS),
+        number(&python["each_frame"]),
+    )?;
+    Ok(())
+}
+
+fn compiling_tables(text: &mut String, tables: &Value) -> Result<()> {
+    writeln!(
+        text,
+        "\nUnwind tables of the largest libraries of the machine, compiled once per file by a thread of low priority:\n\n\
+         | file | size | `.eh_frame` | rows | CPU time | peak memory |\n|---|---:|---:|---:|---:|---:|"
+    )?;
+    for table in tables.as_array().into_iter().flatten() {
+        let [size, source, rows, seconds, peak] =
+            ["file_mb", "eh_frame_mb", "rows", "cpu_seconds", "peak_mb"].map(|key| number(&table[key]));
+        let file = table["file"].as_str().unwrap_or("?");
+        writeln!(text, "| {file} | {size:.0} MB | {source:.1} MB | {rows:.0} | {seconds:.2} s | {peak:.0} MB |")?;
+    }
+    Ok(())
 }
 
 fn explaining(text: &mut String, results: &Value) -> Result<()> {

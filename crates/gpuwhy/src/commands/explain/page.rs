@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gpuwhy_model::{Breakdown, Coverage, Evidence, Explanation, Finding, RuledOut, Severity, TimePart};
+use gpuwhy_model::{Breakdown, Coverage, Evidence, Explanation, Finding, Place, Role, RuledOut, Severity, TimePart};
 
 use crate::print::safe;
 use crate::units::{count, duration, percent};
@@ -67,16 +67,32 @@ fn in_full(page: &mut String, finding: &Finding) {
             if edge.evidence == Evidence::Observed { String::new() } else { format!(" ({})", edge.evidence) };
         paragraph(page, &format!("  {title:<6}"), "          ", &format!("{}{evidence}", edge.what));
     }
+    let mut last = None;
     for place in &finding.r#where {
-        let line = place.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let function = place.function.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        paragraph(page, "  where ", "        ", &format!("{}{line}{function}", place.file));
+        let title = if last.is_none() { "where" } else { "" };
+        let whose = if last == Some(place.role) { "" } else { whose(place.role) };
+        last = Some(place.role);
+        paragraph(page, &format!("  {title:<6}{whose:<9}"), "                 ", &place_text(place));
     }
     for (index, fix) in finding.fix.iter().enumerate() {
         let title = if index == 0 { "fix" } else { "" };
         paragraph(page, &format!("  {title:<6}"), "        ", fix);
     }
     let _ = writeln!(page);
+}
+
+/// A line with nothing before it is called by the one above.
+fn whose(role: Role) -> &'static str {
+    match role {
+        Role::Victim => "waits at",
+        Role::Culprit => "works at",
+    }
+}
+
+fn place_text(place: &Place) -> String {
+    let line = place.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let function = place.function.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+    format!("{}{line}{function}", place.file)
 }
 
 fn also(page: &mut String, findings: &[&Finding]) {

@@ -1,0 +1,205 @@
+//! The files that processes execute: where their code lies, and their unwind tables, compiled once each by a thread of its
+//! own, the smallest first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use gpuwhy_capture::{StackTables, TableId, UnwindRow};
+use gpuwhy_stacks::symbols::{self, Identity};
+use gpuwhy_stacks::table::{Segment, Table, load_bias, segments};
+use hashbrown::HashMap;
+
+use super::background::Background;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileNumber(usize);
+
+/// Machine learning brings libraries of hundreds of megabytes along of which few are ever on a stack.
+const LARGE: u64 = 32 << 20;
+
+pub struct Files {
+    all: Vec<CodeFile>,
+    by_identity: HashMap<Identity, FileNumber>,
+    vdso: Option<FileNumber>,
+    to_build: Sender<Order>,
+}
+
+pub struct CodeFile {
+    /// As a process sees it.
+    pub path: PathBuf,
+    /// What opens it, as long as the process that mapped it last is there.
+    openable: PathBuf,
+    /// Known from when its code is on a stack.
+    pub symbols: Option<symbols::FileId>,
+    segments: Vec<Segment>,
+    pub table: Option<TableId>,
+    pub has_frame_pointers: bool,
+    /// Whether there is a table, it is known that there is none, or nobody has asked for it.
+    pub is_ready: bool,
+    /// Of a large file whose table nobody has asked for yet.
+    unasked: Option<Order>,
+}
+
+/// A table to compile.
+struct Order {
+    file: FileNumber,
+    from: Source,
+    bytes: u64,
+}
+
+enum Source {
+    File(File),
+    Bytes(Vec<u8>),
+}
+
+pub struct Built {
+    pub file: FileNumber,
+    table: Result<Table>,
+}
+
+impl Files {
+    pub fn start() -> (Self, Receiver<Built>) {
+        let (to_build, orders) = unbounded();
+        let (built, ready) = unbounded();
+        thread::spawn(move || build(&orders, &built));
+        (Self { all: Vec::new(), by_identity: HashMap::new(), vdso: None, to_build }, ready)
+    }
+
+    pub fn get(&self, file: FileNumber) -> &CodeFile {
+        &self.all[file.0]
+    }
+
+    /// The file behind a path that opens it now; known by what it is, whoever maps it under whatever name.
+    pub fn open(&mut self, openable: &Path, seen_as: &Path) -> Result<FileNumber> {
+        let file = symbols::open_regular(openable)?;
+        let identity = Identity::of(&file)?;
+        if let Some(&known) = self.by_identity.get(&identity) {
+            openable.clone_into(&mut self.all[known.0].openable);
+            return Ok(known);
+        }
+        let segments = segments(&file).with_context(|| format!("read {}", seen_as.display()))?;
+        let number = self.add(seen_as, openable, segments);
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        self.by_identity.insert(identity, number);
+        let order = Order { file: number, from: Source::File(file), bytes };
+        if bytes > LARGE {
+            let file = &mut self.all[number.0];
+            (file.unasked, file.is_ready) = (Some(order), true);
+        } else {
+            self.order(order);
+        }
+        Ok(number)
+    }
+
+    /// The kernel's own library, which is the same in every process.
+    pub fn vdso(&mut self, read: impl FnOnce() -> Option<Vec<u8>>) -> Option<FileNumber> {
+        if self.vdso.is_none() {
+            let bytes = read()?;
+            let segments = gpuwhy_stacks::table::segments_of_bytes(&bytes).ok()?;
+            let number = self.add(Path::new("[vdso]"), Path::new(""), segments);
+            self.vdso = Some(number);
+            self.order(Order { file: number, bytes: bytes.len() as u64, from: Source::Bytes(bytes) });
+        }
+        self.vdso
+    }
+
+    /// Code of this file is on a stack: it is kept open for its symbols, and gets its table.
+    pub fn want(&mut self, number: FileNumber, symbols: &mut symbols::Symbolizer) {
+        let file = &mut self.all[number.0];
+        if file.symbols.is_none_or(|known| !symbols.is_kept(known)) {
+            let found = symbols.file(&file.openable, &file.path);
+            file.symbols = found.inspect_err(|error| tracing::debug!("{error:#}")).ok();
+        }
+        if let Some(order) = file.unasked.take() {
+            self.order(order);
+        }
+    }
+
+    fn add(&mut self, path: &Path, openable: &Path, segments: Vec<Segment>) -> FileNumber {
+        let (path, openable) = (path.to_path_buf(), openable.to_path_buf());
+        self.all.push(CodeFile {
+            path,
+            openable,
+            symbols: None,
+            segments,
+            table: None,
+            has_frame_pointers: false,
+            is_ready: false,
+            unasked: None,
+        });
+        FileNumber(self.all.len() - 1)
+    }
+
+    fn order(&self, order: Order) {
+        // It listens as long as `self` lives.
+        let _ = self.to_build.send(order);
+    }
+
+    /// Gives the kernel side a table that is ready. Returns what there is to complain about.
+    pub fn install(&mut self, built: Built, tables: &mut StackTables) -> Option<String> {
+        let file = &mut self.all[built.file.0];
+        file.is_ready = true;
+        let table = match built.table {
+            Ok(table) => table,
+            Err(error) => {
+                tracing::debug!("no unwind table for {}: {error:#}", file.path.display());
+                return None;
+            }
+        };
+        if table.rows.is_empty() {
+            return None;
+        }
+        let rows: Vec<UnwindRow> =
+            table.rows.iter().map(|row| UnwindRow { address: row.address, rule: row.rule.bits() }).collect();
+        match tables.add_table(&rows) {
+            Ok(id) => {
+                file.table = Some(id);
+                file.has_frame_pointers = table.trusts_frame_pointers;
+                None
+            }
+            Err(error) => Some(format!("stacks through {} may be incomplete: {error:#}", file.path.display())),
+        }
+    }
+}
+
+impl CodeFile {
+    /// What to take from addresses in memory to get those in the file.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        load_bias(&self.segments, start, offset)
+    }
+}
+
+fn build(orders: &Receiver<Order>, built: &Sender<Built>) {
+    let mut background = Background::begin();
+    let mut waiting = BinaryHeap::new();
+    let mut arrived = 0;
+    let mut by_arrival = HashMap::new();
+    loop {
+        let next = if waiting.is_empty() { orders.recv().ok() } else { orders.try_recv().ok() };
+        match next {
+            Some(order) => {
+                arrived += 1;
+                waiting.push(Reverse((order.bytes, arrived)));
+                by_arrival.insert(arrived, order);
+            }
+            None if waiting.is_empty() => return,
+            None => {
+                let Some(Reverse((_, which))) = waiting.pop() else { return };
+                let Some(Order { file, from, .. }) = by_arrival.remove(&which) else { return };
+                let table = match from {
+                    Source::File(file) => Table::of_file(&file),
+                    Source::Bytes(bytes) => Table::of_bytes(&bytes),
+                };
+                background.note();
+                if built.send(Built { file, table }).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

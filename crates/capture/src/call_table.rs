@@ -1,0 +1,116 @@
+//! The rows of all libraries in one table, and what the kernel side evaluates for each.
+
+use gpuwhy_model::{CallClass, Layer};
+
+use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way, When};
+use crate::families::calls::types;
+
+/// A row of the call table with the library it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub library: &'static Library,
+    pub api: &'static Api,
+}
+
+impl Row {
+    pub fn layer(&self) -> Layer {
+        self.library.layer
+    }
+
+    pub fn class(&self) -> CallClass {
+        self.api.class
+    }
+}
+
+/// Every row of every library; its position is the cookie of its probes.
+pub fn rows() -> impl Iterator<Item = Row> {
+    LIBRARIES.iter().flat_map(|library| library.apis.iter().map(move |api| Row { library, api }))
+}
+
+pub fn row(index: usize) -> Option<Row> {
+    let mut index = index;
+    for library in LIBRARIES {
+        match library.apis.get(index) {
+            Some(api) => return Some(Row { library, api }),
+            None => index -= library.apis.len(),
+        }
+    }
+    None
+}
+
+/// What the kernel side evaluates for a row.
+pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
+    let reads = &api.reads;
+    let mut bytes = [types::operand::default(); types::limits::MAX_FACTORS.0 as usize];
+    for (factor, operand) in bytes.iter_mut().zip(reads.bytes) {
+        *factor = encode(*operand);
+    }
+    let (change, device) = encode_device(reads.device);
+    let direction = encode_way(reads.direction);
+    let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
+    types::api_spec {
+        bytes,
+        stream: encode(reads.stream),
+        address: encode(reads.address),
+        handle: encode(reads.handle),
+        direction,
+        device,
+        keep_min_ns,
+        device_change: change.0,
+        reads_more: reads_more.into(),
+        learns: (api.when == When::Learning).into(),
+        reserved: 0,
+    }
+}
+
+fn encode(operand: Operand) -> types::operand {
+    use types::operand_kind as of;
+    let (kind, slot, offset, constant) = match operand {
+        Operand::None => (of::OPERAND_NONE, 0, 0, 0),
+        Operand::Const(value) => (of::OPERAND_CONST, 0, 0, value),
+        Operand::Arg(slot) => (of::OPERAND_ARG, slot, 0, 0),
+        Operand::Arg32(slot) => (of::OPERAND_ARG32, slot, 0, 0),
+        Operand::Field(slot, offset) => (of::OPERAND_FIELD, slot, offset, 0),
+        Operand::Field32(slot, offset) => (of::OPERAND_FIELD32, slot, offset, 0),
+        Operand::Out(slot) => (of::OPERAND_OUT, slot, 0, 0),
+        Operand::Out32(slot) => (of::OPERAND_OUT32, slot, 0, 0),
+    };
+    types::operand { kind: kind.0 as u8, slot, offset, constant }
+}
+
+fn encode_way(way: Way) -> types::operand {
+    match way {
+        Way::None => encode(Operand::None),
+        Way::Fixed(direction) => encode(Operand::Const(direction as u32)),
+        Way::Arg(slot) => encode(Operand::Arg32(slot)),
+        Way::Field(slot, offset) => encode(Operand::Field32(slot, offset)),
+    }
+}
+
+fn encode_device(change: DeviceChange) -> (types::device_change, types::operand) {
+    use types::device_change as kind;
+    match change {
+        DeviceChange::None => (kind::DEVICE_KEEP, encode(Operand::None)),
+        DeviceChange::SelectDevice(device) => (kind::DEVICE_SELECT, encode(device)),
+        DeviceChange::SelectContext => (kind::DEVICE_SELECT_CONTEXT, encode(Operand::None)),
+        DeviceChange::BindContext(device) => (kind::DEVICE_BIND_CONTEXT, encode(device)),
+        DeviceChange::BindAndSelect(device) => (kind::DEVICE_BIND_AND_SELECT, encode(device)),
+        DeviceChange::PushContext => (kind::DEVICE_PUSH_CONTEXT, encode(Operand::None)),
+        DeviceChange::PopContext => (kind::DEVICE_POP_CONTEXT, encode(Operand::None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_into_the_kernel_tables_and_are_found_by_position() {
+        assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
+        for (index, row) in rows().enumerate() {
+            assert_eq!(super::row(index).unwrap().api.symbols, row.api.symbols);
+            assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
+        }
+        assert!(super::row(rows().count()).is_none());
+    }
+}

@@ -1,0 +1,163 @@
+//! The stacks that loaded records cite, and how the walks over stacks ended.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gpuwhy_model::{Frame, FrameKind, PythonEnd, StackId, StackMoment, StackSample, StackWalks, ThreadId, WalkEnd};
+use hashbrown::HashMap;
+use rusqlite::Row;
+
+use super::source::{Source, id, unsigned, word};
+use super::{LoadedStack, Window};
+use crate::site::site_position;
+
+/// The most stacks, and frames in all of them, that are kept in memory: those in which most time passed.
+const MOST_STACKS: usize = 50_000;
+const MOST_POSITIONS: usize = 1_000_000;
+
+/// What a sample stands for, about.
+const SAMPLE_NS: u64 = 20_000_000;
+
+/// Where threads were seen running in the window, one for each thread and stack.
+pub(super) fn load_samples(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+    if !source.has("stack_samples", "count") {
+        return Ok(());
+    }
+    let sql = "SELECT min(bucket_ns), thread_id, stack_id, sum(count) FROM stack_samples
+        WHERE bucket_ns >= ? AND bucket_ns < ? GROUP BY thread_id, stack_id";
+    source.each(sql, buckets, |row| {
+        let (Some(thread), Some(stack)) = (id(row, 1)?, id(row, 2)?) else { return Ok(()) };
+        let (bucket_ns, count) = (unsigned(row, 0)?, unsigned(row, 3)?);
+        window.samples.push(StackSample { bucket_ns, thread: ThreadId(thread), stack: StackId(stack), count });
+        Ok(())
+    })
+}
+
+pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    if !source.has("stacks", "id") {
+        window.gaps.push("the file is of an earlier version, without stacks".to_owned());
+        return Ok(());
+    }
+    let cited = cited(window);
+    let (mut loader, mut left) = (StackLoader::new(source), MOST_POSITIONS);
+    for &(stack, _) in cited.iter().take(MOST_STACKS) {
+        let Some(loaded) = loader.load(stack)? else { continue };
+        let Some(after) = left.checked_sub(loaded.frames.len()) else { break };
+        left = after;
+        window.stacks.insert(stack, loaded);
+    }
+    Ok(())
+}
+
+/// Every stack that a record of the window cites and the time that passed in it, the most first.
+fn cited(window: &Window) -> Vec<(StackId, u64)> {
+    let calls = window.calls.rows.iter().chain(&window.memory_calls.rows);
+    let calls = calls.map(|call| (call.stack_id, call.duration_ns));
+    let stretches = window.stretches.rows.iter();
+    let stretches = stretches.flat_map(|one| [one.stack, one.waker_stack].map(|stack| (stack, one.blocked_ns)));
+    let mut times: HashMap<StackId, u64> = HashMap::new();
+    let samples = window.samples.iter().map(|sample| (Some(sample.stack), sample.count.saturating_mul(SAMPLE_NS)));
+    for (stack, ns) in calls.chain(stretches).chain(samples) {
+        let Some(stack) = stack else { continue };
+        let sum = times.entry(stack).or_default();
+        *sum = sum.saturating_add(ns);
+    }
+    let mut cited: Vec<(StackId, u64)> = times.into_iter().collect();
+    cited.sort_unstable_by_key(|&(stack, ns)| (Reverse(ns), stack));
+    cited
+}
+
+/// Reads stacks one by one. Frames that several of them have are in memory once.
+pub(crate) struct StackLoader<'s, 'c> {
+    source: &'s Source<'c>,
+    frames: HashMap<u32, Arc<Frame>>,
+}
+
+impl<'s, 'c> StackLoader<'s, 'c> {
+    pub fn new(source: &'s Source<'c>) -> Self {
+        Self { source, frames: HashMap::new() }
+    }
+
+    /// `None` for a stack that is not in the file, and for one whose frames were not written.
+    pub fn load(&mut self, stack: StackId) -> rusqlite::Result<Option<LoadedStack>> {
+        let mut ends = None;
+        let sql = "SELECT end, python_end FROM stacks WHERE id = ? AND depth IS NOT NULL";
+        self.source.each(sql, [stack.0], |row| {
+            let end = word(row, 0, WalkEnd::ALL, WalkEnd::as_str)?;
+            ends = Some((end, word(row, 1, PythonEnd::ALL, PythonEnd::as_str)?));
+            Ok(())
+        })?;
+        let Some((end, python_end)) = ends else { return Ok(None) };
+        let frames = self.frames(stack)?;
+        let site = site_position(frames.iter().map(Arc::as_ref));
+        let (end, python_end) = (end.unwrap_or_default(), python_end.unwrap_or_default());
+        Ok(Some(LoadedStack { frames, end, python_end, site }))
+    }
+
+    fn frames(&mut self, stack: StackId) -> rusqlite::Result<Vec<Arc<Frame>>> {
+        let mut ids = Vec::new();
+        let sql = "SELECT frame_id FROM stack_frames WHERE stack_id = ? ORDER BY position";
+        self.source.each(sql, [stack.0], |row| {
+            ids.extend(id(row, 0)?);
+            Ok(())
+        })?;
+        let frames = ids.into_iter().map(|id| self.frame(id)).collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(frames.into_iter().flatten().collect())
+    }
+
+    fn frame(&mut self, frame: u32) -> rusqlite::Result<Option<Arc<Frame>>> {
+        if let Some(known) = self.frames.get(&frame) {
+            return Ok(Some(known.clone()));
+        }
+        let sql = "SELECT kind, function, file, line, module, address, is_inlined FROM frames WHERE id = ?";
+        let mut found = None;
+        self.source.each(sql, [frame], |row| {
+            found = Some(Arc::new(read_frame(row)?));
+            Ok(())
+        })?;
+        self.frames.extend(found.clone().map(|found| (frame, found)));
+        Ok(found)
+    }
+}
+
+fn read_frame(row: &Row<'_>) -> rusqlite::Result<Frame> {
+    Ok(Frame {
+        kind: word(row, 0, FrameKind::ALL, FrameKind::as_str)?.unwrap_or_default(),
+        function: row.get(1)?,
+        file: row.get(2)?,
+        line: id(row, 3)?,
+        module: row.get(4)?,
+        address: row.get::<_, i64>(5)?.cast_unsigned(),
+        is_inlined: row.get::<_, i64>(6)? != 0,
+    })
+}
+
+/// Sums over the buckets of the window, one for each moment and way to end.
+pub(super) fn load_walks(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+    if !source.has("stack_walks", "count") {
+        return Ok(());
+    }
+    let sql = "SELECT bucket_ns, moment, end, python_end, count, walking_ns FROM stack_walks
+        WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns";
+    let mut sums: BTreeMap<_, StackWalks> = BTreeMap::new();
+    source.each(sql, buckets, |row| {
+        let Some(walks) = read_walks(row)? else { return Ok(()) };
+        let key = (walks.moment, walks.end, walks.python_end);
+        let sum = sums.entry(key).or_insert(StackWalks { count: 0, ns: 0, ..walks });
+        sum.count = sum.count.saturating_add(walks.count);
+        sum.ns = sum.ns.saturating_add(walks.ns);
+        Ok(())
+    })?;
+    window.stack_walks = sums.into_values().collect();
+    Ok(())
+}
+
+fn read_walks(row: &Row<'_>) -> rusqlite::Result<Option<StackWalks>> {
+    let moment = word(row, 1, StackMoment::ALL, StackMoment::as_str)?;
+    let end = word(row, 2, WalkEnd::ALL, WalkEnd::as_str)?;
+    let python_end = word(row, 3, PythonEnd::ALL, PythonEnd::as_str)?;
+    let (Some(moment), Some(end), Some(python_end)) = (moment, end, python_end) else { return Ok(None) };
+    let (bucket_ns, count, ns) = (unsigned(row, 0)?, unsigned(row, 4)?, unsigned(row, 5)?);
+    Ok(Some(StackWalks { bucket_ns, moment, end, python_end, count, ns }))
+}

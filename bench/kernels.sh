@@ -106,8 +106,8 @@ of them are exactly running + run queue + blocked. *Sleep* is the part of a slee
 also wants the right reason and waker for each wait, nothing lost, and no program or probe refused.
 
 Then a thread launches 4,000 times a second, seen in bursts only, between which its probes are removed: *seen* is the
-share of the launches that was seen, *off* how far the estimated number is from the true one, and *stacks* the share of
-its stacks that were walked to their end, once unwind tables were there.
+share of the launches that was seen, *off* how far the estimated number is from the true one. At last one launches 20 times a
+second and all stacks are taken: *stacks* is the share that was walked to its end, once unwind tables were there.
 
 | kernel | attach path | made | counted | kept | split | sleep | seen | off | stacks | verdict |
 |---|---|---|---|---|---|---|---|---|---|---|

@@ -63,6 +63,7 @@ judge() {
     expect 'lost' 0 "$lost"
     expect 'programs or probes refused' 0 "$refused"
     in_bursts "$@"
+    with_stacks "$@"
     echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | $seen % | $off % | $whole % | ${wrong:-ok} |"
 }
 
@@ -80,15 +81,21 @@ in_bursts() {
     at_least 'percent seen' 1 "$seen"
     at_least 'percent not seen' 10 $((100 - ${seen:-100}))
     at_least 'percent right' 70 $((100 - ${off:-100}))
-    # The first seconds are those in which unwind tables are made.
-    ask "SELECT sum(count) AS walks, 100 * sum(iif(end = 'complete', count, 0)) / max(sum(count), 1) AS whole,
-            (SELECT count(*) FROM cuda_events JOIN stack_lines USING (stack_id) WHERE function = 'main') AS main
-        FROM stack_stats
-        WHERE moment IN ('call', 'wait') AND bucket_ns > (SELECT max(bucket_ns) FROM stack_stats) - 4000000000" >"$dir/sums"
-    IFS=, read -r walks whole main <"$dir/sums"
-    at_least 'stacks' 10 "$walks"
-    at_least 'percent of stacks that are whole' 95 "$whole"
-    at_least 'calls whose stack begins in main' 5 "$main"
+}
+
+# Every stack of a few calls: of the last ones, once unwind tables are there, all must be walked to their end.
+with_stacks() {
+    rm -f "$dir"/*
+    "$gpuwhy" trace --budget 0 --stacks all --out "$dir/trace.db" "$@" -- "$testbed/workload" --threads 1 --mix launch \
+        --rate 20 --duration 8 >"$dir/truth" || wrong="$wrong trace with stacks failed;"
+    ask "SELECT count(*) AS walks, 100 * sum(end = 'complete') / max(count(*), 1) AS whole,
+            (SELECT count(*) FROM stack_lines WHERE module LIKE '%/workload' AND function <> '') AS named
+        FROM cuda_events LEFT JOIN stacks ON stacks.id = stack_id
+        WHERE timestamp_ns > (SELECT max(timestamp_ns) FROM cuda_events) - 3000000000" >"$dir/sums"
+    IFS=, read -r walks whole named <"$dir/sums"
+    at_least 'last calls' 20 "$walks"
+    at_least 'percent of their stacks that are whole' 95 "$whole"
+    at_least 'functions of the program on stacks' 1 "$named"
 }
 
 since() { [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]; }

@@ -197,39 +197,29 @@ struct {
 	__type(value, struct code_record);
 } code_copies SEC(".maps");
 
-/* Copies an object; less of it when it lies at the end of what is readable. */
-static __always_inline __u16 copy_part(struct walk *walk, void *into, __u32 most, __u64 address, __u32 bytes,
-				       __u32 least)
-{
-	if (bytes <= most && read_memory(walk, into, bytes & (2 * most - 1), address))
-		return bytes;
-	if (least <= most && read_memory(walk, into, least & (2 * most - 1), address))
-		return least;
-	return 0;
-}
+/*
+ * Copies an object into an array; less of it when it lies at the end of what is readable, and nothing when it does not
+ * fit. A macro, since the mask has to be a constant for the verifier of 6.1.
+ */
+#define COPY_PART(walk, into, address, bytes, least)                                                                   \
+	({                                                                                                             \
+		__u64 copied = (bytes), less = (least);                                                                \
+		if (copied >= sizeof(into) || !read_memory(walk, into, MASKED(copied, sizeof(into)), address))         \
+			copied = less;                                                                                 \
+		if (copied == less &&                                                                                  \
+		    (less >= sizeof(into) || !read_memory(walk, into, MASKED(less, sizeof(into)), address)))           \
+			copied = 0;                                                                                    \
+		copied;                                                                                                \
+	})
 
-static __always_inline __u16 copy_string(struct walk *walk, void *into, __u64 address,
-					 const struct python_layout *layout)
-{
-	__u64 length = 0;
-
-	if (!read_pointer(walk, &length, address + layout->string_length) || length > CODE_STRING_BYTES)
-		return 0;
-	return copy_part(walk, into, CODE_STRING_BYTES, address, layout->string_head + 4 * length,
-			 layout->string_head + length);
-}
-
-static __always_inline __u16 copy_lines(struct walk *walk, void *into, __u64 address,
-					const struct python_layout *layout)
+/* How long a string or bytes are; more than can be copied where that cannot be read. */
+static __always_inline __u64 object_length(struct walk *walk, __u64 address, __u32 offset)
 {
 	__u64 length = 0;
-	__u32 bytes;
 
-	if (!read_pointer(walk, &length, address + layout->bytes_length) || length > CODE_LINES_BYTES)
-		return 0;
-	/* The fingerprint looks at the first 8 bytes, however short the table is. */
-	bytes = layout->bytes_head + (length < 8 ? 8 : length);
-	return copy_part(walk, into, CODE_LINES_BYTES, address, bytes, bytes);
+	if (!read_pointer(walk, &length, address + offset) || length > CODE_LINES_BYTES)
+		return CODE_LINES_BYTES;
+	return length;
 }
 
 /* Sends a code object as it is, when it is new: it may be gone before user space has looked at it. */
@@ -240,6 +230,7 @@ static __always_inline void note_code(struct walk *walk, const struct python_lay
 	__u32 zero = 0, shard = bpf_get_smp_processor_id() & ring_mask, place = MASKED(key, CODES_REMEMBERED);
 	struct walk_memory *memory = remembered();
 	struct code_record *copy;
+	__u64 length;
 	void *ring;
 
 	if (!memory || memory->codes[place] == key)
@@ -256,13 +247,19 @@ static __always_inline void note_code(struct walk *walk, const struct python_lay
 	copy->addresses[CODE_HEAD] = code;
 	copy->addresses[CODE_FILENAME] = python_field(walk, layout->code_filename);
 	copy->addresses[CODE_LINETABLE] = python_field(walk, layout->code_linetable);
-	copy->bytes[CODE_HEAD] =
-	    copy_part(walk, copy->code_head, CODE_HEAD_BYTES, code, CODE_HEAD_BYTES, layout->code_bytes);
+	copy->bytes[CODE_HEAD] = COPY_PART(walk, copy->code_head, code, CODE_HEAD_BYTES - 1, layout->code_bytes);
 	if (!read_pointer(walk, &copy->addresses[CODE_NAME], code + layout->code_qualname))
 		return;
-	copy->bytes[CODE_FILENAME] = copy_string(walk, copy->filename, copy->addresses[CODE_FILENAME], layout);
-	copy->bytes[CODE_NAME] = copy_string(walk, copy->name, copy->addresses[CODE_NAME], layout);
-	copy->bytes[CODE_LINETABLE] = copy_lines(walk, copy->linetable, copy->addresses[CODE_LINETABLE], layout);
+	length = object_length(walk, copy->addresses[CODE_FILENAME], layout->string_length);
+	copy->bytes[CODE_FILENAME] = COPY_PART(walk, copy->filename, copy->addresses[CODE_FILENAME],
+					       layout->string_head + 4 * length, layout->string_head + length);
+	length = object_length(walk, copy->addresses[CODE_NAME], layout->string_length);
+	copy->bytes[CODE_NAME] = COPY_PART(walk, copy->name, copy->addresses[CODE_NAME],
+					   layout->string_head + 4 * length, layout->string_head + length);
+	/* The fingerprint looks at the first 8 bytes, however short the table is. */
+	length = object_length(walk, copy->addresses[CODE_LINETABLE], layout->bytes_length);
+	length = layout->bytes_head + (length < 8 ? 8 : length);
+	copy->bytes[CODE_LINETABLE] = COPY_PART(walk, copy->linetable, copy->addresses[CODE_LINETABLE], length, length);
 	if (!bpf_ringbuf_output(ring, copy, sizeof(*copy), BPF_RB_NO_WAKEUP))
 		memory->codes[place] = key;
 }

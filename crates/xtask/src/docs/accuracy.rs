@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn the_result_that_the_readme_shows_is_a_kept_one() {
-        let results = load("gpu-causes.json").unwrap().unwrap();
-        let runs = results["scenarios"].as_array().unwrap();
-        let run = runs.iter().find(|run| run["scenario"] == json!("slow-loader")).unwrap();
-        let finding = &run["explanation"]["findings"][0];
+        let results = load("gpu-stacks.json").unwrap().unwrap();
+        let cases = results["cases"].as_array().unwrap();
+        let case = cases.iter().find(|case| case["case"] == json!("slow-loader")).unwrap();
+        let finding = &case["findings"][0];
         let readme = std::fs::read_to_string(super::super::root().join("README.md")).unwrap();
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let readme = words(&readme);
@@ -240,5 +240,12 @@ mod tests {
         for edge in finding["chain"].as_array().unwrap() {
             assert!(readme.contains(&words(edge["what"].as_str().unwrap())), "{edge:#}");
         }
+        let first_of = |role: &str| {
+            let place = finding["where"].as_array().unwrap().iter().find(|place| place["role"] == json!(role)).unwrap();
+            let text = |key: &str| place[key].as_str().unwrap();
+            format!("{}:{} in {}", text("file"), place["line"], text("function"))
+        };
+        assert!(readme.contains(&format!("works at {}", first_of("culprit"))), "{finding:#}");
+        assert!(readme.contains(&format!("waits at {}", first_of("victim"))), "{finding:#}");
     }
 }

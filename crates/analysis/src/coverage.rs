@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, Cause, Coverage, OpId, RuledOut, Sampled};
+use gpuwhy_model::{CallClass, Cause, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
 use gpuwhy_store::CallSum;
 
 use crate::situation::Situation;
@@ -39,7 +39,18 @@ pub(crate) fn of(situation: &Situation<'_>) -> Coverage {
         lost,
         sampled: sampled(situation),
         unattached: unattached(situation),
+        stacks: stacks(situation),
     }
+}
+
+fn stacks(situation: &Situation<'_>) -> Vec<WalksEnded> {
+    let ended = |walks: &StackWalks| {
+        let StackWalks { moment, end, python_end, count, .. } = *walks;
+        WalksEnded { moment, end, python_end, count }
+    };
+    let mut stacks: Vec<WalksEnded> = situation.window.stack_walks.iter().map(ended).collect();
+    stacks.sort_by_key(|walks| std::cmp::Reverse(walks.count));
+    stacks
 }
 
 fn sampled(situation: &Situation<'_>) -> Vec<Sampled> {

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use crate::api::words;
+use crate::stack::{PythonEnd, StackMoment, WalkEnd};
 
 words! {
     /// Why a GPU waits. A closed list: other people's tools match on these words.
@@ -88,6 +89,16 @@ pub struct Coverage {
     pub sampled: Vec<Sampled>,
     /// What could not be watched, in words.
     pub unattached: Vec<String>,
+    /// How the walks over stacks ended, the most frequent first.
+    pub stacks: Vec<WalksEnded>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WalksEnded {
+    pub moment: StackMoment,
+    pub end: WalkEnd,
+    pub python_end: PythonEnd,
+    pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

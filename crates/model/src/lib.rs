@@ -20,7 +20,7 @@ pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, ThreadId, Th
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use finding::{
     Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, Role,
-    RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim,
+    RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};

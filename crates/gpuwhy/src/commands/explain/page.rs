@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use gpuwhy_model::{Breakdown, Coverage, Evidence, Explanation, Finding, Place, Role, RuledOut, Severity, TimePart};
+use gpuwhy_model::{
+    Breakdown, Coverage, Evidence, Explanation, Finding, Place, Role, RuledOut, Severity, TimePart, WalkEnd, WalksEnded,
+};
 
 use crate::print::safe;
 use crate::units::{count, duration, percent};
@@ -154,7 +156,7 @@ fn bar_of(part: TimePart) -> &'static str {
 }
 
 fn basis(page: &mut String, explanation: &Explanation) {
-    let Coverage { events, ref lost, ref sampled, ref unattached } = explanation.coverage;
+    let Coverage { events, ref lost, ref sampled, ref unattached, ref stacks } = explanation.coverage;
     let span = explanation.window.to_ns.saturating_sub(explanation.window.from_ns);
     let mut text = format!("Based on {} records of {}", count(events), duration(span));
     let lost: Vec<_> = lost.iter().map(|(reason, number)| format!("{} {reason}", count(*number))).collect();
@@ -168,7 +170,21 @@ fn basis(page: &mut String, explanation: &Explanation) {
     for gap in unattached {
         text += &format!("; {gap}");
     }
+    text += &whole_stacks(stacks);
     paragraph(page, "", "", &format!("{text}."));
+}
+
+/// How many stacks were walked to their end.
+fn whole_stacks(stacks: &[WalksEnded]) -> String {
+    let sum = |is_meant: fn(&WalksEnded) -> bool| -> u64 {
+        stacks.iter().filter(|walks| is_meant(walks)).map(|walks| walks.count).sum()
+    };
+    let all = sum(|_| true);
+    if all == 0 {
+        return String::new();
+    }
+    let whole = sum(|walks| walks.end == WalkEnd::Complete);
+    format!("; {} of {} stacks were walked to their end", count(whole), count(all))
 }
 
 /// Words, broken into lines.

@@ -20,7 +20,7 @@ const BY_CALLS: &[(Cause, &[CallClass])] = &[
 ];
 
 /// Notes of a session that tell of no gap, by how they begin.
-const NO_GAPS: &[&str] = &["attached ", "tracing "];
+pub const NO_GAPS: &[&str] = &["attached ", "tracing "];
 
 /// A function that was seen this much of the time was seen.
 const SEEN: f64 = 0.995;

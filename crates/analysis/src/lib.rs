@@ -30,4 +30,5 @@ mod words;
 
 pub use causes::causes_markdown;
 pub use confidence::HIGH as HIGH_CONFIDENCE;
+pub use coverage::NO_GAPS;
 pub use explain::explain;

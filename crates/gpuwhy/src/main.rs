@@ -1,13 +1,14 @@
 //! The command line: parses, calls, prints.
 
 mod commands;
+mod host;
 mod print;
-mod units;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use gpuwhy_capture::Problem;
+use gpuwhy_questions::AskError;
 use gpuwhy_store::{QueryError, StoreError};
 
 /// Why is my GPU waiting? Watches unmodified programs from the kernel and keeps what it saw in one local file.
@@ -43,6 +44,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(problem) = cause.downcast_ref::<Problem>() {
             return Some(problem.hint.clone());
+        }
+        if let Some(error) = cause.downcast_ref::<AskError>() {
+            return error.hint().map(str::to_owned);
         }
         let store = cause.downcast_ref::<StoreError>().and_then(StoreError::hint);
         store.or_else(|| cause.downcast_ref::<QueryError>().and_then(QueryError::hint)).map(str::to_owned)

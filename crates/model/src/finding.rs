@@ -2,6 +2,7 @@
 //!
 //! The fields' names are a contract: the same object is printed, served over HTTP and returned over MCP.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::words;
@@ -57,7 +58,7 @@ words! {
 }
 
 /// The answer to "why is my GPU waiting?".
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Explanation {
     pub schema: u32,
     pub window: Span,
@@ -73,14 +74,14 @@ impl Explanation {
     pub const SCHEMA: u32 = 1;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Span {
     pub from_ns: u64,
     pub to_ns: u64,
 }
 
 /// What an answer is based on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Coverage {
     /// Records of all kinds in the window.
     pub events: u64,
@@ -93,7 +94,7 @@ pub struct Coverage {
     pub stacks: Vec<WalksEnded>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct WalksEnded {
     pub moment: StackMoment,
     pub end: WalkEnd,
@@ -101,13 +102,13 @@ pub struct WalksEnded {
     pub count: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Sampled {
     pub op: String,
     pub fraction: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Finding {
     pub id: String,
     pub cause: Cause,
@@ -125,7 +126,7 @@ pub struct Finding {
     pub fix: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Impact {
     pub lost_ns: u64,
     /// Of the victim's time in the window.
@@ -134,7 +135,7 @@ pub struct Impact {
     pub calls_total: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Victim {
     pub pid: u32,
     pub tid: u32,
@@ -146,7 +147,7 @@ pub struct Victim {
     pub pod: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Symptom {
     pub op: String,
     pub p50_ns: u64,
@@ -154,7 +155,7 @@ pub struct Symptom {
     pub worst_ns: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Culprit {
     pub pid: u32,
     /// 0 when it is the process as a whole.
@@ -165,7 +166,7 @@ pub struct Culprit {
 }
 
 /// A place in the code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Place {
     /// `python`, `native` or `jit`; `module` where only the file is known.
     pub kind: &'static str,
@@ -185,7 +186,7 @@ words! {
 }
 
 /// From the stalled work to the culprit, one edge after the other. There is always one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 #[serde(into = "Vec<Edge>")]
 pub struct Chain {
     first: Edge,
@@ -219,7 +220,7 @@ impl From<Chain> for Vec<Edge> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Edge {
     pub what: String,
     pub evidence: Evidence,
@@ -228,14 +229,14 @@ pub struct Edge {
     pub refs: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct RuledOut {
     pub cause: Cause,
     pub why: String,
 }
 
 /// Where the wall time of a thread that feeds a GPU went; the parts add up to it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Breakdown {
     pub pid: u32,
     pub tid: u32,
@@ -246,7 +247,7 @@ pub struct Breakdown {
     pub steps: Option<Steps>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Part {
     pub name: TimePart,
     pub ns: u64,
@@ -278,7 +279,7 @@ words! {
 }
 
 /// Iterations of a dispatch thread, found from the order of its calls.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Steps {
     pub count: u64,
     pub median_ns: u64,
@@ -289,7 +290,7 @@ pub struct Steps {
     pub change: Option<StepChange>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct StepChange {
     pub at_ns: u64,
     pub factor: f64,

@@ -39,6 +39,8 @@ pub enum StoreError {
     ReaderInTheWay { path: PathBuf },
     #[error("{} is damaged: {message}", .path.display())]
     Damaged { path: PathBuf, message: String },
+    #[error("nobody waits for what is read from {} any more", .path.display())]
+    Cancelled { path: PathBuf },
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", .path.display())]
@@ -63,7 +65,7 @@ impl StoreError {
             Self::OverCap { .. } => "raise the size cap, or write to another file with --out",
             Self::ReaderInTheWay { .. } => "end the long-running query on the file",
             Self::Damaged { .. } => "save what is left with `sqlite3 FILE .recover`",
-            Self::Io { .. } | Self::Sqlite { .. } => return None,
+            Self::Cancelled { .. } | Self::Io { .. } | Self::Sqlite { .. } => return None,
         })
     }
 
@@ -105,6 +107,7 @@ impl StoreError {
             (ErrorCode::PermissionDenied, _) => Self::Permission { path },
             (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Self::Busy { path },
             (ErrorCode::NotADatabase, _) => Self::NotATrace { path },
+            (ErrorCode::OperationInterrupted, _) => Self::Cancelled { path },
             (ErrorCode::DatabaseCorrupt, _) => Self::Damaged { path, message: source.to_string() },
             _ => Self::Sqlite { path, source },
         }
@@ -128,6 +131,8 @@ pub enum QueryError {
     TooMuchMemory,
     #[error("a value or the query itself is too long")]
     TooBig,
+    #[error("nobody waits for the answer any more")]
+    Cancelled,
     #[error("the file is damaged or changed while it was read: {message}")]
     Unreadable { message: String },
 }
@@ -140,7 +145,9 @@ impl QueryError {
             Self::Syntax { .. } => "the tables and columns are in schema_tables and schema_columns",
             Self::TimedOut { .. } => "narrow it down: add a time range, e.g. WHERE timestamp_ns BETWEEN ... AND ...",
             Self::TooMuchMemory => "narrow it down, or add a LIMIT inside",
-            Self::SeveralStatements | Self::Empty | Self::TooBig | Self::Unreadable { .. } => return None,
+            Self::SeveralStatements | Self::Empty | Self::TooBig | Self::Cancelled | Self::Unreadable { .. } => {
+                return None;
+            }
         })
     }
 

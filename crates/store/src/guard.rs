@@ -1,5 +1,6 @@
 //! SQL from anybody, kept harmless: one statement that only reads, with an end in time, rows, bytes and memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -54,12 +55,15 @@ struct State {
     deadline: Option<Instant>,
     most_memory: i64,
     stopped_by: Option<Stop>,
+    /// Set when nobody waits for the answer any more.
+    cancelled: Option<Arc<AtomicBool>>,
 }
 
 #[derive(Clone, Copy)]
 enum Stop {
     Time,
     Memory,
+    Cancelled,
 }
 
 impl Guard {
@@ -95,15 +99,28 @@ impl Guard {
 
     fn start(&self, limits: &Limits) {
         let most_memory = memory_used() + MOST_MEMORY;
-        *self.state() = State { deadline: Instant::now().checked_add(limits.time), most_memory, stopped_by: None };
+        let mut state = self.state();
+        (state.deadline, state.most_memory) = (Instant::now().checked_add(limits.time), most_memory);
+        state.stopped_by = None;
     }
 
     fn end(&self) -> Option<Stop> {
-        std::mem::take(&mut *self.state()).stopped_by
+        let mut state = self.state();
+        state.deadline = None;
+        state.stopped_by.take()
+    }
+
+    /// From now on everything that is read stops as soon as this is set, statements of our own too.
+    pub fn stop_when(&self, cancelled: Arc<AtomicBool>) {
+        self.state().cancelled = Some(cancelled);
     }
 
     fn must_stop(&self) -> bool {
         let mut state = self.state();
+        if state.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            state.stopped_by = Some(Stop::Cancelled);
+            return true;
+        }
         let Some(deadline) = state.deadline else { return false };
         if Instant::now() >= deadline {
             state.stopped_by = Some(Stop::Time);
@@ -194,6 +211,7 @@ fn explain(failure: Failure, stopped_by: Option<Stop>, limits: &Limits) -> Query
         Failure::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             match stopped_by {
                 Some(Stop::Memory) => QueryError::TooMuchMemory,
+                Some(Stop::Cancelled) => QueryError::Cancelled,
                 _ => QueryError::TimedOut { limit: limits.time },
             }
         }

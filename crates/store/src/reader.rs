@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rusqlite::types::Value as Parameter;
@@ -21,6 +23,7 @@ pub struct Trace {
     connection: Connection,
     guard: Guard,
     path: PathBuf,
+    version: u32,
 }
 
 impl Trace {
@@ -30,11 +33,21 @@ impl Trace {
         let path = std::path::absolute(path).map_err(|error| StoreError::from_io(path, error))?;
         check_kind(&path)?;
         let mut connection = connect(&path)?;
-        check_schema(&path, &connection)?;
+        let version = check_schema(&path, &connection)?;
         let failed = |error| StoreError::from_sqlite(&path, error);
         functions::add_to(&connection).map_err(failed)?;
         let guard = Guard::install(&mut connection).map_err(failed)?;
-        Ok(Self { connection, guard, path })
+        Ok(Self { connection, guard, path, version })
+    }
+
+    /// The schema version of the file; older ones lack what came later.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Everything that is read from it stops as soon as this is set.
+    pub fn stop_when(&self, cancelled: Arc<AtomicBool>) {
+        self.guard.stop_when(cancelled);
     }
 
     pub fn path(&self) -> &Path {
@@ -151,7 +164,7 @@ fn immutable_address(path: &Path) -> OsString {
     address.into()
 }
 
-fn check_schema(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+fn check_schema(path: &Path, connection: &Connection) -> Result<u32, StoreError> {
     let number = |pragma| {
         let read = connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
         read.map_err(|error| StoreError::from_sqlite(path, error))
@@ -161,7 +174,7 @@ fn check_schema(path: &Path, connection: &Connection) -> Result<(), StoreError> 
     }
     match u32::try_from(number("user_version")?) {
         Ok(found) if found > SCHEMA_VERSION => Err(StoreError::newer(path, found)),
-        Ok(_) => Ok(()),
+        Ok(found) => Ok(found),
         Err(_) => Err(StoreError::NotATrace { path: path.into() }),
     }
 }

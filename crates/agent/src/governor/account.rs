@@ -152,13 +152,14 @@ impl Account {
     }
 
     /// Every function of every thread that is called.
-    pub fn loads(&self, extra_ns: impl Fn(u16) -> f64) -> Vec<Load> {
+    pub fn loads(&self, extra_ns: impl Fn(u16) -> f64, is_spared: impl Fn(u16) -> bool) -> Vec<Load> {
         let load = |(&(task, row), function): (&(TaskId, u16), &Function)| Load {
             pid: task.pid,
             tid: task.tid,
             row,
             rate: function.rate,
             extra_ns: extra_ns(row),
+            is_spared: is_spared(row),
         };
         self.functions.iter().filter(|(_, function)| function.rate > 0.0).map(load).collect()
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     fn rate(account: &Account) -> f64 {
-        account.loads(|_| 0.0).first().map_or(0.0, |load| load.rate)
+        account.loads(|_| 0.0, |_| false).first().map_or(0.0, |load| load.rate)
     }
 
     #[test]

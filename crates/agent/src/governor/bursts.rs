@@ -213,6 +213,7 @@ impl Bursts {
             length_ns: closed_ns.saturating_sub(sampled.since_ns.max(started_ns)).saturating_sub(held_up_ns),
             window_ns: window_ns - held_up_ns,
             seen: delta.count,
+            held_up_ns,
         };
         sampled.since_ns = closed_ns;
         let estimated = sampled.estimator.cycle(&cycle);

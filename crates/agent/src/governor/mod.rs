@@ -17,7 +17,7 @@ mod usage;
 use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{CountDelta, InBursts, MOST_EXEMPT, Owner, Record, Sampling, TaskId, ThreadSnapshot, Tracer, row};
-use gpuwhy_model::Rung;
+use gpuwhy_model::{CallClass, Rung};
 use hashbrown::HashMap;
 
 use crate::clock;
@@ -177,7 +177,7 @@ impl Governor {
     /// What can be governed, and the share of each thread that cannot. A function that changes a thread's device has to
     /// be seen every time.
     fn loads(&self, tracer: &Tracer<FileId>) -> (Vec<Load>, HashMap<(u32, u32), f64>) {
-        let loads = self.account.loads(|row| self.prices.extra_ns(tracer.is_stepped(row)));
+        let loads = self.account.loads(|row| self.prices.extra_ns(tracer.is_stepped(row)), is_spared);
         let (governed, other): (Vec<Load>, Vec<Load>) =
             loads.into_iter().partition(|load| !row(load.row.into()).is_some_and(|row| row.api.changes_device()));
         let mut fixed = self.account.fixed(self.target(TIGHT) * MOST_FIXED);
@@ -453,6 +453,13 @@ impl Governor {
         self.count(tails);
         std::mem::take(&mut self.items)
     }
+}
+
+/// Launches and events come by the thousand and are alike. Of what waits, copies or allocates, each call may be the one
+/// that explains a stall.
+fn is_spared(row: u16) -> bool {
+    let class = gpuwhy_capture::row(row.into()).map(|row| row.api.class);
+    !matches!(class, None | Some(CallClass::Launch | CallClass::Event | CallClass::Memset | CallClass::Context))
 }
 
 fn reason(change: &Change) -> String {

@@ -4,8 +4,8 @@
 //! moves that do not flap. Both are arithmetic: they read no clock and touch no probe.
 //!
 //! Each process is planned on its own. As long as its worst thread is over the target, the function that costs this
-//! thread most goes down by one rung. The order of these moves does not depend on the target, only where they stop
-//! does: with a larger budget, no function is ever on a lower rung.
+//! thread most goes down by one rung; functions of which each call counts come after all others. The order of these moves
+//! does not depend on the target, only where they stop does: with a larger budget, no function is ever on a lower rung.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -45,6 +45,8 @@ pub struct Load {
     pub rate: f64,
     /// What a hit costs more here than elsewhere, such as where the kernel has to single-step the instruction.
     pub extra_ns: f64,
+    /// Each call counts (a wait, a copy, an allocation): others are looked at less closely first.
+    pub is_spared: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +111,7 @@ fn number(value: f64) -> f64 {
 struct Site {
     function: usize,
     thread: usize,
+    is_spared: bool,
     /// If every call is kept, or counted, all the time.
     kept: Cost,
     counted: Cost,
@@ -126,6 +129,7 @@ impl Site {
         Self {
             function,
             thread,
+            is_spared: load.is_spared,
             kept: cost(kept_ns, 1.0),
             counted: cost(counted_ns, 1.0),
             kept_in_bursts: cost(kept_ns, MIN_SHARE_FOR_RECORDS),
@@ -160,11 +164,15 @@ struct Function {
     sites: Vec<usize>,
 }
 
+/// Whether it may go down before those that are spared, what it costs, and which site it is.
+type Rank = (bool, Cost, usize);
+
 struct Thread {
     fixed: Cost,
     total: Cost,
-    /// Costs of its sites. Those that are no longer what the site costs are dropped when they come up.
-    costliest: BinaryHeap<(Cost, usize)>,
+    /// What its sites cost, in the order in which they go down. Those that are no longer what the site costs are dropped
+    /// when they come up.
+    costliest: BinaryHeap<Rank>,
 }
 
 /// The functions and threads of one process on the way down.
@@ -211,7 +219,7 @@ impl Process {
         let site = Site::new(load, costs, function, thread);
         self.functions[function].sites.push(self.sites.len());
         self.threads[thread].total += site.kept;
-        self.threads[thread].costliest.push((site.kept, self.sites.len()));
+        self.threads[thread].costliest.push((!site.is_spared, site.kept, self.sites.len()));
         self.sites.push(site);
     }
 
@@ -238,7 +246,7 @@ impl Process {
     /// The function that costs a thread most, among those that can still be lowered.
     fn costliest(&mut self, thread: usize) -> Option<usize> {
         let costliest = &mut self.threads[thread].costliest;
-        while let Some(&(cost, site)) = costliest.peek() {
+        while let Some(&(_, cost, site)) = costliest.peek() {
             let site = &self.sites[site];
             let rung = self.functions[site.function].rung;
             if cost > 0 && cost == site.cost(rung) && rung < Rung::Counters {
@@ -273,7 +281,7 @@ impl Process {
             let site = &self.sites[index];
             let thread = &mut self.threads[site.thread];
             thread.total = thread.total - site.cost(function.rung) + site.cost(rung);
-            thread.costliest.push((site.cost(rung), index));
+            thread.costliest.push((!site.is_spared, site.cost(rung), index));
             self.worst.push((thread.total, site.thread));
         }
         function.rung = rung;
@@ -388,7 +396,7 @@ mod tests {
     const TARGET: f64 = 0.01;
 
     fn load(tid: u32, row: u16, rate: f64) -> Load {
-        Load { pid: 1, tid, row, rate, extra_ns: 0.0 }
+        Load { pid: 1, tid, row, rate, extra_ns: 0.0, is_spared: false }
     }
 
     fn planned(loads: &[Load]) -> Wish {
@@ -437,6 +445,18 @@ mod tests {
         let both = planned(&[hot(1, 100_000.0), hot(2, 200_000.0), hot(3, 10.0)]);
         assert_eq!(both.burst_share, planned(&[hot(2, 200_000.0)]).burst_share);
         assert_eq!(both.rungs.len(), 2);
+    }
+
+    #[test]
+    fn calls_of_which_each_counts_are_looked_at_less_closely_only_when_nothing_else_is_left() {
+        let waits = |rate| Load { is_spared: true, ..load(1, 2, rate) };
+        // What waits costs more than what launches in the shortest windows, and yet it stays whole.
+        let wish = planned(&[load(1, 1, 100_000.0), waits(4_000.0)]);
+        assert!(wish.rung(1, 1) >= Rung::Bursts);
+        assert_eq!(wish.rung(1, 2), Rung::Everything);
+        // By itself too much for the target.
+        let wish = planned(&[load(1, 1, 100_000.0), waits(100_000.0)]);
+        assert!(wish.rung(1, 2) > Rung::Everything);
     }
 
     #[test]
@@ -508,7 +528,7 @@ mod tests {
             costs in (hostile(), hostile(), hostile()),
             target in hostile(),
         ) {
-            let load = |(pid, tid, row, rate, extra_ns)| Load { pid, tid, row, rate, extra_ns };
+            let load = |(pid, tid, row, rate, extra_ns)| Load { pid, tid, row, rate, extra_ns, is_spared: row == 1 };
             let loads: Vec<_> = numbers.into_iter().map(load).collect();
             let fixed = fixed.into_iter().map(|(pid, tid, share)| ((pid, tid), share)).collect();
             let costs = UnitCosts { kept_ns: costs.0, counted_ns: costs.1, agent_record_ns_per_cpu: costs.2 };
@@ -521,7 +541,7 @@ mod tests {
         let rate = prop_oneof![Just(0.0), (0.0..6.5f64).prop_map(|digits| 10f64.powf(digits))];
         let extra = prop_oneof![4 => Just(0.0), 1 => Just(1_500.0)];
         let sites = proptest::collection::btree_map((1..3u32, 1..5u32, 0..8u16), (rate, extra), 0..50);
-        let load = |((pid, tid, row), (rate, extra_ns))| Load { pid, tid, row, rate, extra_ns };
+        let load = |((pid, tid, row), (rate, extra_ns))| Load { pid, tid, row, rate, extra_ns, is_spared: row == 1 };
         sites.prop_map(move |sites| sites.into_iter().map(load).collect())
     }
 

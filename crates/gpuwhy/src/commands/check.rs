@@ -74,7 +74,7 @@ fn print_process(process: &UsesCuda) {
     }
 }
 
-fn to_json(report: &Report) -> serde_json::Value {
+pub fn to_json(report: &Report) -> serde_json::Value {
     let checks: Vec<_> = report
         .checks
         .iter()

@@ -3,18 +3,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use gpuwhy_agent::{Signals, Target, TraceOptions, Watch, trace};
 use gpuwhy_capture::capabilities;
+use gpuwhy_model::Explanation;
+use gpuwhy_questions::Control;
+use gpuwhy_questions::units::parse_duration;
 use gpuwhy_store::{Scope, Trace};
 use gpuwhy_testbed::{SCENARIOS, Scenario, Setup, Testbed};
 
 use super::explain;
 use crate::print::{self, Columns};
-use crate::units::parse_duration;
 
 /// Make a real stall on this machine, trace it and explain it; no GPU is needed.
 #[derive(Args)]
@@ -49,19 +53,38 @@ impl Demo {
             println!("{}", list());
             return Ok(ExitCode::SUCCESS);
         }
-        let name = self.scenario.as_deref().unwrap_or(DEFAULT);
+        let scenario = self.scenario.as_deref();
+        let (healthy, duration, out) = (self.healthy, self.duration, self.out.as_deref());
+        let run = Run { scenario, healthy, duration, out, control: Control::default() };
+        explain::print(&run.explained()?, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One stall that is made, traced and explained.
+pub struct Run<'a> {
+    pub scenario: Option<&'a str>,
+    pub healthy: bool,
+    pub duration: Duration,
+    /// Where the trace is kept, if it is.
+    pub out: Option<&'a Path>,
+    pub control: Control,
+}
+
+impl Run<'_> {
+    pub fn explained(&self) -> Result<Explanation> {
+        let name = self.scenario.unwrap_or(DEFAULT);
         let Some(scenario) = Scenario::find(name) else {
             bail!("there is no scenario {name:?}; see gpuwhy demo --list");
         };
         let folder = tempfile::tempdir().context("make a folder for the demo")?;
-        let file = self.out.clone().unwrap_or_else(|| folder.path().join("demo.db"));
+        let file = self.out.map_or_else(|| folder.path().join("demo.db"), Path::to_owned);
         match capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
             None => self.make(scenario, folder.path(), &file)?,
             Some(problem) => unpack_recording(&file, &problem.what)?,
         }
-        let explanation = gpuwhy_analysis::explain(&Trace::open(&file)?.window(&Scope::default())?);
-        explain::print(&explanation, self.json)?;
-        Ok(ExitCode::SUCCESS)
+        (self.control.progress)(0.9, "explaining it");
+        Ok(gpuwhy_analysis::explain(&Trace::open(&file)?.window(&Scope::default())?))
     }
 
     /// Runs the scenario under the tracer.
@@ -74,12 +97,18 @@ impl Demo {
         let setup = Setup { seed: 1, threads: 1, background: false, healthy: self.healthy, duration: self.duration };
         let mut running = scenario.start(&testbed, &setup)?;
         let story = if self.healthy { "the same program without the fault" } else { scenario.summary };
-        print::note(&format!("{}: {story}. Tracing it for {} s.", scenario.name, self.duration.as_secs_f64()));
+        let said = format!("{}: {story}. Tracing it for {} s.", scenario.name, self.duration.as_secs_f64());
+        print::note(&said);
+        (self.control.progress)(0.1, &said);
         let target = Target { pids: running.pids(), ..Target::default() };
         let options = TraceOptions { out: file.to_owned(), target, ..TraceOptions::default() };
         running.go()?;
         // It ends by itself with the last process of the scenario.
-        trace(&options, Box::new(Quiet), &Signals::default())?;
+        let signals = Signals { stop: Arc::clone(&self.control.cancelled), ..Signals::default() };
+        trace(&options, Box::new(Quiet), &signals)?;
+        if self.control.cancelled.load(Ordering::Relaxed) {
+            bail!("the demo was stopped");
+        }
         running.finish().map(drop)
     }
 }

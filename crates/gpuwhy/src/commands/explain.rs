@@ -13,7 +13,7 @@ use gpuwhy_model::{Explanation, Severity};
 use gpuwhy_store::{Scope, Trace};
 
 use super::newest_trace;
-use crate::units::{parse_duration, parse_moment};
+use gpuwhy_questions::units::{parse_duration, parse_moment};
 
 /// Say why the GPU waits: the root cause, the evidence, and what to change.
 #[derive(Args)]

@@ -1,7 +1,8 @@
 //! One file per command.
 
-mod check;
-mod demo;
+mod ask;
+pub mod check;
+pub mod demo;
 mod explain;
 mod query;
 mod trace;
@@ -18,6 +19,7 @@ pub enum Command {
     Trace(trace::Trace),
     Explain(explain::Explain),
     Query(query::Query),
+    Ask(ask::Ask),
     Demo(demo::Demo),
 }
 
@@ -28,6 +30,7 @@ impl Command {
             Self::Trace(command) => command.run(),
             Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
+            Self::Ask(command) => command.run(),
             Self::Demo(command) => command.run(),
         }
     }

@@ -14,7 +14,7 @@ use gpuwhy_store::{Answer, Filter, Limits, StacksOf, Trace, Truncation, Value};
 
 use super::newest_trace;
 use crate::print::{self, Columns};
-use crate::units::parse_duration;
+use gpuwhy_questions::units::parse_duration;
 
 /// Ask a trace: `query FILE "SELECT ..."`, or with filters.
 #[derive(Args)]

@@ -15,7 +15,7 @@ use gpuwhy_model::Rung;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use crate::print;
-use crate::units::{count, parse_duration, parse_share, parse_size, share};
+use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod lines;
 mod view;

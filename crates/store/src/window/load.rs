@@ -12,6 +12,12 @@ impl Trace {
         self.load(scope).map_err(|error| StoreError::from_sqlite(self.path(), error))
     }
 
+    /// What a scope comes to: what was asked for, or from the first to the last moment the file knows.
+    pub fn span(&self, scope: &Scope) -> Result<Span, StoreError> {
+        let found = Source::new(self.connection()).and_then(|source| span(&source, scope));
+        found.map_err(|error| StoreError::from_sqlite(self.path(), error))
+    }
+
     fn load(&self, scope: &Scope) -> rusqlite::Result<Window> {
         let connection = self.connection();
         // As long as one statement is under way, all others see the same state of the file.
@@ -31,7 +37,6 @@ impl Trace {
     }
 }
 
-/// What was asked for, or from the first to the last moment the file knows.
 fn span(source: &Source<'_>, scope: &Scope) -> rusqlite::Result<Span> {
     let mut known = vec![
         "SELECT min(started_ns) FROM sessions",

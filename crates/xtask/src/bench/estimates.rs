@@ -34,6 +34,13 @@ struct Run {
     p99_ns: f64,
 }
 
+impl Run {
+    /// How far off it is and how far it says it may be, as shares of the calls that were made.
+    fn shares(&self) -> Value {
+        json!({"off": self.estimated / self.made - 1.0, "half_interval": self.error / self.made})
+    }
+}
+
 pub fn run(place: &Place) -> Result<Value> {
     let binary = gpuwhy::build()?;
     let count = if place.quick { 5 } else { RUNS };
@@ -54,6 +61,7 @@ pub fn run(place: &Place) -> Result<Value> {
         "p99_ns": median(all(|run| run.p99_ns)),
         "p99_within_tenth": runs.iter().filter(|run| p99_off(run) <= 0.1).count(),
         "p99_worst_off": runs.iter().map(p99_off).fold(0.0, f64::max),
+        "each": runs.iter().map(Run::shares).collect::<Vec<Value>>(),
     }))
 }
 

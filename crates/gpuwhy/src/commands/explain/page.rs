@@ -7,7 +7,7 @@ use gpuwhy_model::{
 };
 
 use crate::print::safe;
-use crate::units::{count, duration, percent};
+use gpuwhy_questions::units::{count, duration, percent};
 
 /// Findings that are told in full; the rest get a line each.
 const IN_FULL: usize = 2;

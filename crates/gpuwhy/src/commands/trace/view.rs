@@ -6,7 +6,7 @@ use std::io::Write;
 use gpuwhy_agent::{Live, LiveRow, Watch};
 
 use crate::print::{self, Columns};
-use crate::units::{count, duration, percent, share};
+use gpuwhy_questions::units::{count, duration, percent, share};
 
 const ROWS: usize = 12;
 

@@ -1,0 +1,32 @@
+//! What one can ask of a trace. A question is a file: a struct of parameters whose doc comments are its help, its JSON
+//! schema and its documentation, and a function from them to an answer. Every door (terminal, MCP, HTTP, dashboard)
+//! offers [`QUESTIONS`] and nothing else.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`questions`] | one file for each question |
+//! | `question` | what a question is made of, and how it is asked with parameters as JSON |
+//! | `asked` | what it is asked of: the traces, the host, limits, whether anybody still waits for the answer |
+//! | `reading` | a part of a trace that is being read: typed rows of guarded statements |
+//! | `parameters` | what many questions have in common: which part of which trace, how much of the answer |
+//! | `basis` | what an answer is based on: its span, what was lost or sampled |
+//! | [`units`] | durations, moments, sizes and counts, as people write and read them |
+
+mod asked;
+mod basis;
+mod error;
+mod host;
+mod parameters;
+mod question;
+pub mod questions;
+mod reading;
+pub mod units;
+
+pub use asked::{Asked, Control, Traces};
+pub use basis::Basis;
+pub use error::AskError;
+pub use host::{Host, NoHost};
+pub use parameters::{Length, Moment, Paging, Part};
+pub use question::{Ask, Question, find};
+pub use questions::QUESTIONS;
+pub use reading::Reading;

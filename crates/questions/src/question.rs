@@ -1,0 +1,141 @@
+//! What a question is made of.
+
+use clap::{ArgMatches, Args, Command};
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{AskError, Asked, QUESTIONS};
+
+/// A question: the struct holds its parameters. The struct's doc comment says what it answers.
+pub trait Ask: Args + DeserializeOwned + Serialize + JsonSchema {
+    /// As it is called in every door.
+    const NAME: &'static str;
+    /// Names that published recipes use for it.
+    const ALIASES: &'static [&'static str] = &[];
+    /// Whether it does something on this host, beyond reading.
+    const ACTS: bool = false;
+
+    type Answer: Serialize + JsonSchema;
+
+    fn ask(&self, asked: &Asked<'_>) -> Result<Self::Answer, AskError>;
+}
+
+/// A question whose types are not known, as doors see it.
+pub struct Question {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub acts: bool,
+    input: fn() -> Schema,
+    output: fn() -> Schema,
+    command: fn(Command) -> Command,
+    parameters: fn(&ArgMatches) -> Result<Value, clap::Error>,
+    answer: fn(Value, &Asked<'_>) -> Result<Value, AskError>,
+}
+
+impl Question {
+    pub const fn of<Q: Ask>() -> Self {
+        Self {
+            name: Q::NAME,
+            aliases: Q::ALIASES,
+            acts: Q::ACTS,
+            input: schema_of::<Q>,
+            output: schema_of::<Q::Answer>,
+            command: Q::augment_args,
+            parameters: |matches| Ok(stripped(to_json(Q::from_arg_matches(matches)?))),
+            answer: answer::<Q>,
+        }
+    }
+
+    pub fn has_name(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+
+    /// What it answers, in a sentence or two.
+    pub fn about(&self) -> String {
+        self.input().get("description").and_then(Value::as_str).unwrap_or_default().replace('\n', " ")
+    }
+
+    /// The JSON schema of its parameters.
+    pub fn input(&self) -> Schema {
+        (self.input)()
+    }
+
+    /// The JSON schema of its answer.
+    pub fn output(&self) -> Schema {
+        (self.output)()
+    }
+
+    /// As a subcommand of the command line.
+    pub fn command(&self) -> Command {
+        (self.command)(Command::new(self.name)).about(self.about())
+    }
+
+    /// The parameters of such a command.
+    pub fn parameters(&self, matches: &ArgMatches) -> Result<Value, clap::Error> {
+        (self.parameters)(matches)
+    }
+
+    /// Asks it. Parameters are a JSON object, or null for none.
+    pub fn ask(&self, parameters: Value, asked: &Asked<'_>) -> Result<Value, AskError> {
+        let parameters = match parameters {
+            Value::Null => Value::Object(Map::new()),
+            Value::Object(given) => {
+                self.refuse_unknown(&given)?;
+                Value::Object(given)
+            }
+            _ => return Err(AskError::Parameters { message: "parameters are a JSON object".to_owned() }),
+        };
+        (self.answer)(parameters, asked)
+    }
+
+    /// A misspelt parameter that is passed over would give the answer to another question.
+    fn refuse_unknown(&self, given: &Map<String, Value>) -> Result<(), AskError> {
+        let schema = self.input();
+        let known = schema.get("properties").and_then(Value::as_object);
+        let unknown = given.keys().find(|name| !known.is_some_and(|known| known.contains_key(*name)));
+        let Some(unknown) = unknown else { return Ok(()) };
+        let names: Vec<&str> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let message = format!("{} has no parameter {unknown:?}; it has {}", self.name, names.join(", "));
+        Err(AskError::Parameters { message })
+    }
+}
+
+/// The question of this name or alias.
+pub fn find(name: &str) -> Option<&'static Question> {
+    QUESTIONS.iter().find(|question| question.has_name(name))
+}
+
+fn answer<Q: Ask>(parameters: Value, asked: &Asked<'_>) -> Result<Value, AskError> {
+    let question: Q =
+        serde_json::from_value(parameters).map_err(|error| AskError::Parameters { message: error.to_string() })?;
+    asked.go_on()?;
+    Ok(to_json(question.ask(asked)?))
+}
+
+/// Types of our own become JSON without fail: their keys are strings.
+fn to_json(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+/// What was not said on the command line is not said at all.
+fn stripped(parameters: Value) -> Value {
+    match parameters {
+        Value::Object(given) => given.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        other => other,
+    }
+}
+
+/// Complete in itself, as MCP and OpenAPI 3.1 want it.
+fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    if schema.get("type").and_then(Value::as_str) == Some("object") && schema.get("properties").is_none() {
+        schema.insert("properties".to_owned(), Value::Object(Map::new()));
+    }
+    schema
+}

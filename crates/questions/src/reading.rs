@@ -1,0 +1,89 @@
+//! A part of a trace that is being read for an answer.
+
+use std::time::{Duration, Instant};
+
+use gpuwhy_model::Span;
+use gpuwhy_store::{Limits, QueryError, Scope, Trace, Value, Window};
+use serde::de::DeserializeOwned;
+
+use crate::AskError;
+
+pub struct Reading {
+    pub trace: Trace,
+    pub scope: Scope,
+    /// What the scope comes to.
+    pub span: Span,
+    limits: Limits,
+    deadline: Option<Instant>,
+}
+
+impl Reading {
+    pub(crate) fn new(trace: Trace, scope: Scope, limits: Limits) -> Result<Self, AskError> {
+        let span = trace.span(&scope)?;
+        Ok(Self { trace, scope, span, limits, deadline: Instant::now().checked_add(limits.time) })
+    }
+
+    /// What is left of the time that all statements of a question have together.
+    pub fn limits(&self) -> Limits {
+        let time = self.deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        Limits { time, ..self.limits }
+    }
+
+    /// The rows of a statement of our own: columns have the names of the fields. Values are for its `?`, in order.
+    ///
+    /// An answer is whole or not at all: a statement that has more rows than may be read says so.
+    pub fn select<T: DeserializeOwned>(&self, sql: &str, values: &[Value]) -> Result<Vec<T>, AskError> {
+        let answer = self.trace.query_with(sql, values, &self.limits()).map_err(|error| self.explain(error))?;
+        if answer.truncated.is_some() {
+            return Err(QueryError::TooBig.into());
+        }
+        let row = |row: Vec<Value>| {
+            let object = answer.columns.iter().cloned().zip(row.iter().map(Value::to_json)).collect();
+            serde_json::from_value(serde_json::Value::Object(object))
+        };
+        let rows: Result<Vec<T>, _> = answer.rows.into_iter().map(row).collect();
+        rows.map_err(|error| AskError::Failed { message: format!("the trace holds what it should not: {error}") })
+    }
+
+    /// The only row of a statement that has one.
+    pub fn select_one<T: DeserializeOwned>(&self, sql: &str, values: &[Value]) -> Result<T, AskError> {
+        let missing = || AskError::Failed { message: "the trace does not say".to_owned() };
+        self.select(sql, values)?.into_iter().next().ok_or_else(missing)
+    }
+
+    /// All of the part in memory, for analysis.
+    pub fn window(&self) -> Result<Window, AskError> {
+        Ok(self.trace.window(&self.scope)?)
+    }
+
+    /// The span and the process as values: from, to, and twice the process or null, for
+    /// `x >= ? AND x < ? AND (? IS NULL OR pid = ?)`.
+    pub fn bounds(&self) -> [Value; 4] {
+        let ns = |ns: u64| Value::Integer(i64::try_from(ns).unwrap_or(i64::MAX));
+        let pid = self.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
+        [ns(self.span.from_ns), ns(self.span.to_ns), pid.clone(), pid]
+    }
+
+    /// Sums are kept for about a second from their bucket on: one that lies mostly in the span belongs to it.
+    pub fn bucket_bounds(&self) -> [Value; 4] {
+        const HALF_A_BUCKET_NS: i64 = 500_000_000;
+        let earlier = |value: Value| match value {
+            Value::Integer(ns) => Value::Integer(ns.saturating_sub(HALF_A_BUCKET_NS)),
+            other => other,
+        };
+        let [from, to, pid, same] = self.bounds();
+        let to = if self.scope.to_ns.is_some() { earlier(to) } else { to };
+        [earlier(from), to, pid, same]
+    }
+
+    /// What a file of an earlier version lacks is no mistake in the statement.
+    fn explain(&self, error: QueryError) -> AskError {
+        match error {
+            QueryError::Syntax { message } if self.trace.version() < gpuwhy_store::SCHEMA_VERSION => {
+                let version = self.trace.version();
+                AskError::NotHere { message: format!("a trace of version {version} does not have it: {message}") }
+            }
+            other => other.into(),
+        }
+    }
+}

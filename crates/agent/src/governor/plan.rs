@@ -486,7 +486,12 @@ mod tests {
                 let justified = sites.any(|site| {
                     let mut others = loads.iter().filter(|load| (load.pid, load.tid) == (pid, site.tid));
                     let bound = cost(site, left, 1.0) * (1.0 + 1e-9) + 1e-11;
-                    others.all(|other| cost(other, left, 1.0) <= bound || wish.rung(pid, other.row) >= rung)
+                    let costs_no_more = |other: &Load| cost(other, left, 1.0) <= bound;
+                    others.all(|other| match (site.is_spared, other.is_spared) {
+                        (false, true) => true,
+                        (true, false) => cost(other, left, 1.0) < 1e-11 || wish.rung(pid, other.row) >= rung,
+                        _ => costs_no_more(other) || wish.rung(pid, other.row) >= rung,
+                    })
                 });
                 prop_assert!(justified, "{pid} {row} {rung:?} in {wish:?}");
             }

@@ -1,4 +1,5 @@
-//! Any answer, for people: what is said once as lines, lists as tables. Units follow from the fields' names.
+//! Any answer, for people: what is said once as lines, plain lists as tables, others item by item. Units follow from the
+//! fields' names.
 
 use std::borrow::Cow;
 
@@ -29,10 +30,29 @@ fn object(text: &mut String, fields: &Map<String, Value>, depth: usize) {
             }
             Value::Array(items) if items.iter().all(Value::is_object) => {
                 text.push_str(&format!("{indent}{}:\n", safe(name)));
-                table(text, items, depth + 1);
+                let is_plain = items.iter().filter_map(Value::as_object).all(is_plain);
+                if is_plain { table(text, items, depth + 1) } else { blocks(text, items, depth + 1) }
             }
             other => text.push_str(&format!("{indent}{}: {}\n", safe(name), safe(&cell(name, other)))),
         }
+    }
+}
+
+/// Whether every field fits into a cell.
+fn is_plain(fields: &Map<String, Value>) -> bool {
+    fields.values().all(|value| match value {
+        Value::Object(_) => false,
+        Value::Array(items) => !items.iter().any(|item| item.is_object() || item.is_array()),
+        _ => true,
+    })
+}
+
+fn blocks(text: &mut String, items: &[Value], depth: usize) {
+    for fields in items.iter().filter_map(Value::as_object) {
+        let mut block = String::new();
+        object(&mut block, fields, depth + 1);
+        let indent = "  ".repeat(depth);
+        text.push_str(&format!("{indent}- {}", block.trim_start()));
     }
 }
 
@@ -120,5 +140,11 @@ mod tests {
         assert!(page.contains("window:\n  from_ns: 5\n  to_ns: 9\n"), "{page}");
         assert!(page.contains("1.50 us") && page.contains("a\\u{1b}[31m"), "{page}");
         assert!(!page.contains("next") && !page.contains("line"), "{page}");
+    }
+
+    #[test]
+    fn items_with_parts_of_their_own_are_told_one_by_one() {
+        let answer = json!({"findings": [{"id": "f1", "impact": {"lost_ns": 1500}}, {"id": "f2", "impact": {}}]});
+        assert_eq!(page(&answer), "findings:\n  - id: f1\n    impact:\n      lost_ns: 1.50 us\n  - id: f2\n");
     }
 }

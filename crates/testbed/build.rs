@@ -48,7 +48,7 @@ const SCENARIO_PEER: &[&str] = &[
     "scenario_peer_hogs.c",
     "scenario_peer_inputs.c",
 ];
-const SCENARIO_BOTH: &[&str] = &["scenario_disk.c", "scenario_shape.c", "scenario_work.c"];
+const SCENARIO_BOTH: &[&str] = &["scenario_arguments.c", "scenario_disk.c", "scenario_shape.c", "scenario_work.c"];
 /// Stacks of a scenario lead to the lines of its source: every call is one of its own, and none is a jump.
 const SCENARIO_FLAGS: &[&str] = &["-g", "-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-ipa-icf"];
 const WITNESS_C: &[&str] =

@@ -12,6 +12,7 @@ use hashbrown::hash_map::Entry;
 
 use crate::gpus::Gpus;
 use crate::procfs::{Mapping, Procfs};
+use crate::stacks::find_python_state;
 
 /// The processes and threads seen in this session that are still there.
 pub struct Processes {
@@ -215,7 +216,7 @@ impl Processes {
     pub fn is_interpreter_lock(&mut self, pid: u32, address: u64) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else { return false };
         let procfs = &self.procfs;
-        let python = process.python.get_or_insert_with(|| python_state(procfs, pid, &process.code));
+        let python = process.python.get_or_insert_with(|| find_python_state(procfs, pid, &process.code));
         python.as_ref().is_some_and(|state| state.contains(&address))
     }
 
@@ -237,19 +238,6 @@ impl Processes {
         process.callers.insert(address, module);
         Ok(Some(module))
     }
-}
-
-/// The variable that every CPython since 3.7 keeps its runtime in, the interpreter lock with it.
-const PYTHON_STATE: &str = "_PyRuntime";
-
-fn python_state(procfs: &Procfs, pid: u32, code: &[Mapping]) -> Option<Range<u64>> {
-    let is_python =
-        |mapping: &&Mapping| mapping.path.file_name().is_some_and(|name| name.to_string_lossy().contains("python"));
-    code.iter().filter(is_python).find_map(|mapping| {
-        let state = Image::variable(&procfs.openable(pid, mapping), PYTHON_STATE).ok()??;
-        let start = mapping.start.checked_add_signed(state.from_code)?;
-        Some(start..start.checked_add(state.bytes)?)
-    })
 }
 
 fn find(code: &[Mapping], address: u64) -> Option<&Mapping> {

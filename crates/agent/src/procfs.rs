@@ -65,8 +65,11 @@ impl Procfs {
 
     /// Files the process maps as code.
     pub fn code(&self, pid: u32) -> io::Result<Vec<Mapping>> {
-        let maps = std::fs::read(self.of(pid, "maps"))?;
-        Ok(String::from_utf8_lossy(&maps).lines().filter_map(parse_mapping).collect())
+        let file = |code| match code {
+            Code::File(mapping) => Some(mapping),
+            Code::Vdso(_) | Code::Jit(_) => None,
+        };
+        Ok(self.executable(pid)?.into_iter().filter_map(file).collect())
     }
 
     /// A path that opens the mapped file from here, whatever mount namespace the process lives in, deleted or not.
@@ -169,27 +172,6 @@ pub enum Code {
 
 /// What one line of `maps` says about code.
 fn parse_code(line: &str) -> Option<Code> {
-    if let Some(mapping) = parse_mapping(line) {
-        return Some(Code::File(mapping));
-    }
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
-    if !fields.next()?.contains('x') {
-        return None;
-    }
-    match fields.nth(3) {
-        Some("[vdso]") => Some(Code::Vdso(range)),
-        Some(name) if KERNELS_OWN.contains(&name) => None,
-        _ => Some(Code::Jit(range)),
-    }
-}
-
-/// Pages that the kernel maps: nothing of the program runs there.
-const KERNELS_OWN: &[&str] = &["[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
-
-/// One line of `maps`, if it is a file mapped as code.
-fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
         let trimmed = rest.trim_start_matches(' ');
@@ -198,25 +180,36 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
         rest = tail;
         word
     };
-    let range = field().to_owned();
+    let range = field();
     let permissions = field();
     let (offset, _device) = (field(), field());
-    let inode = field().parse().ok()?;
-    let path = rest.trim_start_matches(' ');
-    if inode == 0 || !permissions.contains('x') || !path.starts_with('/') {
+    let inode: u64 = field().parse().ok()?;
+    let name = rest.trim_start_matches(' ');
+    if !permissions.contains('x') || KERNELS_OWN.contains(&name) {
         return None;
     }
     let (start, end) = range.split_once('-')?;
-    let kept = path.strip_suffix(" (deleted)");
-    Some(Mapping {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
-        offset: u64::from_str_radix(offset, 16).ok()?,
+    let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
+    if inode == 0 || !name.starts_with('/') {
+        return Some(if name == "[vdso]" { Code::Vdso(start..end) } else { Code::Jit(start..end) });
+    }
+    let kept = name.strip_suffix(" (deleted)");
+    Some(Code::File(Mapping {
+        start,
+        end,
+        offset: hexadecimal(offset)?,
         inode,
-        path: PathBuf::from(unescape(kept.unwrap_or(path))),
+        path: PathBuf::from(unescape(kept.unwrap_or(name))),
         deleted: kept.is_some(),
-        range,
-    })
+        range: range.to_owned(),
+    }))
+}
+
+/// Pages that the kernel maps: nothing of the program runs there.
+const KERNELS_OWN: &[&str] = &["[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
+
+fn hexadecimal(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits, 16).ok()
 }
 
 /// The kernel writes a newline in a path as `\012`.
@@ -249,16 +242,18 @@ pub fn library_folders(ld_library_path: Option<&str>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
+    fn parse_file(line: &str) -> Mapping {
+        let Some(Code::File(mapping)) = parse_code(line) else { panic!("not a file's code: {line}") };
+        mapping
+    }
+
     #[test]
-    fn code_of_files_is_found_and_everything_else_is_not() {
-        let line = "7f00-7f80 r-xp 00001000 08:01 1234   /usr/lib/lib cuda.so.1";
-        let mapping = parse_mapping(line).unwrap();
+    fn code_of_files_is_found_and_what_cannot_run_is_not() {
+        let mapping = parse_file("7f00-7f80 r-xp 00001000 08:01 1234   /usr/lib/lib cuda.so.1");
         assert_eq!((mapping.start, mapping.end, mapping.inode), (0x7f00, 0x7f80, 1234));
         assert_eq!(mapping.path, Path::new("/usr/lib/lib cuda.so.1"));
-        assert_eq!(parse_mapping("7f00-7f80 r--p 00001000 08:01 1234 /usr/lib/libcuda.so.1"), None);
-        assert_eq!(parse_mapping("7f00-7f80 r-xp 00000000 00:00 0"), None);
-        assert_eq!(parse_mapping("7f00-7f80 r-xp 00000000 00:00 0 [vdso]"), None);
-        assert_eq!(parse_mapping(""), None);
+        assert_eq!(parse_code("7f00-7f80 r--p 00001000 08:01 1234 /usr/lib/libcuda.so.1"), None);
+        assert_eq!(parse_code(""), None);
     }
 
     #[test]
@@ -270,8 +265,20 @@ mod tests {
     }
 
     #[test]
+    fn only_code_that_has_a_file_is_mapped_from_one() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("7")).unwrap();
+        let file = "7f00-7f80 r-xp 0 08:01 9 /usr/lib/libcuda.so.1";
+        let maps = format!("{file}\n8f00-8f80 rwxp 0 00:00 0\n9f00-9f80 r-xp 0 00:00 0 [vdso]\n");
+        std::fs::write(root.path().join("7/maps"), maps).unwrap();
+        let procfs = Procfs::new(root.path());
+        assert_eq!(procfs.executable(7).unwrap().len(), 3);
+        assert_eq!(procfs.code(7).unwrap(), [parse_file(file)]);
+    }
+
+    #[test]
     fn a_deleted_file_keeps_its_name() {
-        let mapping = parse_mapping("7f00-7f80 r-xp 0 08:01 9 /tmp/libcuda.so (deleted)").unwrap();
+        let mapping = parse_file("7f00-7f80 r-xp 0 08:01 9 /tmp/libcuda.so (deleted)");
         assert!(mapping.deleted);
         assert_eq!(mapping.path, Path::new("/tmp/libcuda.so"));
     }

@@ -56,15 +56,6 @@ impl Image {
         Self::parse(&ReadCache::new(file)).with_context(|| format!("read {}", path.display()))
     }
 
-    /// Where a variable that the file exports lies, seen from the start of its code in memory. `None` when it exports
-    /// no such variable.
-    pub fn variable(path: &Path, name: &str) -> Result<Option<Variable>> {
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-        let cache = ReadCache::new(file);
-        let elf = Elf::parse(&cache).with_context(|| format!("read {}", path.display()))?;
-        Ok(find_variable(&elf, name))
-    }
-
     fn parse<'data>(data: impl ReadRef<'data>) -> Result<Self> {
         let elf = Elf::parse(data).context("not a 64-bit ELF file")?;
         let machine = elf.elf_header().e_machine(elf.endian());
@@ -78,31 +69,6 @@ impl Image {
             has_runtime: Table::Exported.defines(&elf, RUNTIME_MARKER) || Table::Local.defines(&elf, RUNTIME_MARKER),
         })
     }
-}
-
-/// A variable of a file, as it lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// From the start of the file's first executable mapping; before or after it.
-    pub from_code: i64,
-    pub bytes: u64,
-}
-
-fn find_variable<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>, name: &str) -> Option<Variable> {
-    const PAGE: u64 = 4096;
-    let endian = elf.endian();
-    let symbols = Table::Exported.symbols(elf);
-    let symbol = symbols.iter().find(|symbol| {
-        let is_variable = symbol.st_type() == elf::STT_OBJECT && symbol.st_shndx(endian) != elf::SHN_UNDEF;
-        is_variable && symbols.symbol_name(endian, symbol).is_ok_and(|found| found == name.as_bytes())
-    })?;
-    let code = elf
-        .elf_program_headers()
-        .iter()
-        .find(|segment| segment.p_type(endian) == elf::PT_LOAD && segment.p_flags(endian).contains(elf::PF_X))?;
-    let code_start = code.p_vaddr(endian) & !(PAGE - 1);
-    let from_code = symbol.st_value(endian).wrapping_sub(code_start).cast_signed();
-    Some(Variable { from_code, bytes: symbol.st_size(endian) })
 }
 
 /// What a file claims to hold is read into memory: it must be there, compressed at most.

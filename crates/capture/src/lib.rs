@@ -31,7 +31,7 @@ pub use attach::AttachPath;
 pub use calibration::{Calibration, Runs};
 pub use call_table::{row, rows};
 pub use counts::{CountDelta, Hits};
-pub use image::{Image, Probe, Variable};
+pub use image::{Image, Probe};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
 pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTables, TableId, UnwindRow, WalkCount};

@@ -11,25 +11,11 @@ use gpuwhy_model::{PythonEnd, StackMoment, WalkEnd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use memmap2::{MmapOptions, MmapRaw};
 
+use crate::families::StackMaps;
 use crate::families::calls::types;
 use crate::wire::{bytes_of, read};
 
 pub use types::{python_flags as PythonFlags, python_layout as PythonLayout};
-
-/// The maps that the programs that walk share with each other and with [`StackTables`].
-pub struct StackMaps {
-    pub code_mappings: MapHandle,
-    pub unwind_shards: MapHandle,
-    pub walked_processes: MapHandle,
-    pub python_layouts: MapHandle,
-    pub seen_stacks: MapHandle,
-    pub walk_memory: MapHandle,
-    pub code_copies: MapHandle,
-    pub walk_counts: MapHandle,
-    pub stack_settings: MapHandle,
-    pub walks: MapHandle,
-    pub walks_under_way: MapHandle,
-}
 
 /// A row of an unwind table, see `struct unwind_row` in `wire.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,25 +35,8 @@ fn write(path: &Path) {
         writer.stack(id, &Stack { frames, end: WalkEnd::Complete, ..Stack::default() }).unwrap();
         Some(id)
     });
-    let call = |second: u64, op, stack_id| Call {
-        start_ns: START_NS + second * SECOND,
-        duration_ns: 2_000_000,
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        thread,
-        op,
-        device: None,
-        stream: None,
-        direction: None,
-        handle: None,
-        caller: None,
-        bytes: None,
-        address: None,
-        ret_code: 0,
-        parent_start_ns: None,
-        wait: None,
-        stack_id,
-    };
+    let call =
+        |second: u64, op, stack_id| Call { stack_id, ..Call::new(thread, op, START_NS + second * SECOND, 2_000_000) };
     writer.calls(&mut [call(0, launch, stacks[0]), call(10, alloc, stacks[1]), call(11, alloc, None)]).unwrap();
     let wait = Stretch {
         start_ns: START_NS,

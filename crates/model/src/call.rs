@@ -54,6 +54,29 @@ pub struct Call {
 }
 
 impl Call {
+    /// One that ran from start to end and of which nothing else is known.
+    pub fn new(thread: ThreadId, op: OpId, start_ns: u64, duration_ns: u64) -> Self {
+        Self {
+            start_ns,
+            duration_ns,
+            runqueue_ns: 0,
+            blocked_ns: 0,
+            thread,
+            op,
+            device: None,
+            stream: None,
+            direction: None,
+            handle: None,
+            caller: None,
+            bytes: None,
+            address: None,
+            ret_code: 0,
+            parent_start_ns: None,
+            wait: None,
+            stack_id: None,
+        }
+    }
+
     pub fn running_ns(&self) -> u64 {
         self.duration_ns.saturating_sub(self.runqueue_ns + self.blocked_ns)
     }

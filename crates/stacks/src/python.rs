@@ -18,6 +18,7 @@ mod validate;
 mod walk;
 
 pub use code::{CodeHead, CodeObject, fingerprint};
+pub use file::runtime;
 pub use interpreter::{Interpreter, Refusal, Version};
 pub use layout::{
     BytesLayout, CodeLayout, CurrentFrame, Entry, FrameLayout, Instruction, InterpreterLayout, LAYOUTS, Layout,

@@ -100,24 +100,15 @@ impl Workload {
     fn call(&self, number: u64) -> Call {
         let random = scramble(number);
         let runqueue_ns = if number.is_multiple_of(50) { 40_000 + random % 100_000 } else { 0 };
+        let thread = self.threads[(random >> 16) as usize % self.threads.len()];
+        let start_ns = START_NS + number * 5_000 + random % 20_000;
         Call {
-            start_ns: START_NS + number * 5_000 + random % 20_000,
-            duration_ns: 3_000 + (random >> 8) % 17_000 + runqueue_ns,
             runqueue_ns,
-            blocked_ns: 0,
-            thread: self.threads[(random >> 16) as usize % self.threads.len()],
-            op: self.op,
             device: Some(0),
             stream: Some(0x5555_0000_1000 + (random >> 20) % 2 * 0x40),
-            direction: None,
             handle: Some(0x5555_8000_0000 + (random >> 24) % 100 * 0x100),
             caller: Some(self.caller),
-            bytes: None,
-            address: None,
-            ret_code: 0,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
+            ..Call::new(thread, self.op, start_ns, 3_000 + (random >> 8) % 17_000 + runqueue_ns)
         }
     }
 }

@@ -157,6 +157,24 @@ pub struct CallSum {
 }
 
 impl CallSum {
+    /// Of no calls yet.
+    pub fn new(thread: ThreadId, op: OpId) -> Self {
+        Self {
+            thread,
+            op,
+            seen: 0,
+            calls: 0,
+            sum_ns: 0,
+            runqueue_ns: 0,
+            blocked_ns: 0,
+            bytes: 0,
+            errors: 0,
+            max_ns: 0,
+            histogram: Histogram::default(),
+            seconds: 0,
+        }
+    }
+
     /// On the CPU inside the calls.
     pub fn running_ns(&self) -> u64 {
         self.sum_ns.saturating_sub(self.runqueue_ns).saturating_sub(self.blocked_ns)

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpuwhy_model::{Call, Frame, Stack, Stretch};
@@ -11,7 +11,7 @@ use gpuwhy_store::{Options, StoreError, Writer};
 use support::*;
 use tempfile::TempDir;
 
-/// A file system of one MiB, unmounted when dropped.
+/// A file system of a few MiB at most, unmounted when dropped.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -29,12 +29,32 @@ impl SmallDisk {
     fn path(&self) -> &Path {
         self.0.path()
     }
+
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
+    }
+
+    /// A trace that shares two MiB with a file of one.
+    fn half_full(&self) -> (PathBuf, Writer) {
+        let path = self.path().join("trace.db");
+        let writer = writer(&path);
+        std::fs::write(self.filler(), vec![0; 1 << 20]).unwrap();
+        (path, writer)
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
+}
+
+fn assert_does_not_fit<T: std::fmt::Debug>(written: &Result<T, StoreError>) {
+    assert!(matches!(written, Err(StoreError::DiskFull { .. })), "{written:?}");
 }
 
 fn batch(cast: &Cast, number: u64) -> Vec<Call> {
@@ -68,17 +88,13 @@ fn root_a_full_disk_is_told_and_what_was_committed_stays() {
 #[test]
 fn root_writing_goes_on_when_there_is_space_again() {
     let Some(disk) = SmallDisk::mount("size=2m") else { return };
-    let path = disk.path().join("trace.db");
-    let mut writer = writer(&path);
-    let filler = disk.path().join("filler");
-    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    let (path, mut writer) = disk.half_full();
     // Who the calls are made by is known first in a transaction that fails.
     let cast = Cast::new(&mut writer);
-    let error = writer.calls(&mut (0..40_000).map(|at| cast.call(at * 5_000)).collect::<Vec<_>>());
-    let error = error.and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
-    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    let written = writer.calls(&mut (0..40_000).map(|at| cast.call(at * 5_000)).collect::<Vec<_>>());
+    assert_does_not_fit(&written.and_then(|()| writer.commit(START_NS)));
     assert_eq!(writer.take_not_written(), 40_000);
-    std::fs::remove_file(&filler).unwrap();
+    disk.make_room();
     writer.calls(&mut batch(&cast, 1)).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(lines(&path, "SELECT COUNT(*), MIN(comm), MIN(op) FROM cuda_events"), ["1000 python cuLaunchKernel"]);
@@ -88,17 +104,13 @@ fn root_writing_goes_on_when_there_is_space_again() {
 #[test]
 fn root_records_name_what_they_waited_on_after_the_disk_was_full() {
     let Some(disk) = SmallDisk::mount("size=2m") else { return };
-    let path = disk.path().join("trace.db");
-    let mut writer = writer(&path);
-    let filler = disk.path().join("filler");
-    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    let (path, mut writer) = disk.half_full();
     let cast = Cast::new(&mut writer);
     let target = Some(writer.target(&cast.target("0x7f12a0")).unwrap());
     let stretches: Vec<Stretch> = (0..40_000).map(|at| Stretch { target, ..cast.stretch(at * 5_000) }).collect();
-    let error = writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
-    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert_does_not_fit(&writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)));
     assert_eq!(writer.take_not_written(), 0);
-    std::fs::remove_file(&filler).unwrap();
+    disk.make_room();
     assert_eq!(writer.target(&cast.target("0x7f12a0")).ok(), target);
     writer.stretches(&stretches[..1000]).unwrap();
     writer.finish(&end()).unwrap();
@@ -109,19 +121,15 @@ fn root_records_name_what_they_waited_on_after_the_disk_was_full() {
 #[test]
 fn root_stacks_have_their_frames_after_the_disk_was_full() {
     let Some(disk) = SmallDisk::mount("size=2m") else { return };
-    let path = disk.path().join("trace.db");
-    let mut writer = writer(&path);
-    let filler = disk.path().join("filler");
-    std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
+    let (path, mut writer) = disk.half_full();
     let cast = Cast::new(&mut writer);
     let stack = writer.reserve_stack().unwrap();
     let frames = vec![Frame { function: "forward".into(), ..Frame::default() }; 3];
     writer.stack(stack, &Stack { frames, ..Stack::default() }).unwrap();
     let stretches: Vec<Stretch> =
         (0..40_000).map(|at| Stretch { stack: Some(stack), ..cast.stretch(at * 5_000) }).collect();
-    let error = writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)).expect_err("the disk is too small");
-    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
-    std::fs::remove_file(&filler).unwrap();
+    assert_does_not_fit(&writer.stretches(&stretches).and_then(|()| writer.commit(START_NS)));
+    disk.make_room();
     writer.stretches(&stretches[..1000]).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(lines(&path, "SELECT function, waits, max_stack_id FROM wait_sites"), ["forward 1000 1"]);

@@ -7,18 +7,8 @@ use std::path::Path;
 
 use gpuwhy_model::{AgentUsage, Call, CallStats, Histogram, LossReason, Rung, RungChange, SessionEnd};
 use gpuwhy_store::{Limits, Options, StoreError, Trace, Writer};
+use support::capped::*;
 use support::*;
-
-const CAP: u64 = 2 << 20;
-
-fn capped(path: &Path) -> Writer {
-    Writer::open(path, &session(), &Options { max_size: Some(CAP) }).unwrap()
-}
-
-fn disk_bytes(path: &Path) -> u64 {
-    let log = path.with_extension("db-wal");
-    path.metadata().unwrap().len() + log.metadata().map_or(0, |found| found.len())
-}
 
 fn write_batches(writer: &mut Writer, path: &Path, cast: &Cast, batches: u64) {
     for batch in 0..batches {
@@ -33,11 +23,11 @@ fn write_batches(writer: &mut Writer, path: &Path, cast: &Cast, batches: u64) {
 #[test]
 fn the_oldest_calls_make_room_and_are_counted() {
     let (_directory, path) = temporary();
-    let mut writer = capped(&path);
+    let mut writer = capped(&path, CAP);
     let cast = Cast::new(&mut writer);
     write_batches(&mut writer, &path, &cast, 300);
     writer.finish(&SessionEnd { seen: 300_000, ..end() }).unwrap();
-    assert!(disk_bytes(&path) <= CAP);
+    assert_under(&path, CAP);
     let stored = number(&path, "SELECT COUNT(*) FROM cuda_events");
     assert!(stored > 20_000, "{stored} calls in {CAP} bytes");
     assert_eq!(number(&path, "SELECT stored FROM sessions"), stored);
@@ -52,11 +42,11 @@ fn the_oldest_calls_make_room_and_are_counted() {
 #[test]
 fn expired_calls_count_for_the_session_that_made_them() {
     let (_directory, path) = temporary();
-    let mut first = capped(&path);
+    let mut first = capped(&path, CAP);
     let cast = Cast::new(&mut first);
     write_batches(&mut first, &path, &cast, 30);
     first.finish(&end()).unwrap();
-    let mut second = capped(&path);
+    let mut second = capped(&path, CAP);
     let cast = Cast::new(&mut second);
     for batch in 0..100 {
         let calls = (0..1000).map(|at| cast.call(1_000_000_000 + (batch * 1000 + at) * 5_000));
@@ -67,7 +57,7 @@ fn expired_calls_count_for_the_session_that_made_them() {
     let sql = "SELECT stored + IFNULL(count, 0) FROM sessions LEFT JOIN losses ON session_id = id ORDER BY id";
     assert_eq!(lines(&path, sql), ["30000", "100000"]);
     assert_eq!(lines(&path, "SELECT stored FROM sessions WHERE id = 1"), ["0"]);
-    assert!(disk_bytes(&path) <= CAP);
+    assert_under(&path, CAP);
 }
 
 fn second_of_stats(cast: &Cast, second: u64) -> Vec<CallStats> {
@@ -96,14 +86,14 @@ fn second_of_stats(cast: &Cast, second: u64) -> Vec<CallStats> {
 #[test]
 fn sums_outlive_calls_but_not_the_cap() {
     let (_directory, path) = temporary();
-    let mut writer = capped(&path);
+    let mut writer = capped(&path, CAP);
     let cast = Cast::new(&mut writer);
     for second in 0..1000 {
         let calls = (0..200).map(|at| cast.call(second * 1_000_000_000 + at * 5_000));
         writer.calls(&mut calls.collect::<Vec<_>>()).unwrap();
         writer.stats(&second_of_stats(&cast, second)).unwrap();
         writer.commit(START_NS).unwrap();
-        assert!(disk_bytes(&path) <= CAP);
+        assert_under(&path, CAP);
     }
     writer.finish(&end()).unwrap();
     let seconds = number(&path, "SELECT COUNT(DISTINCT bucket_ns) FROM call_stats");
@@ -114,7 +104,7 @@ fn sums_outlive_calls_but_not_the_cap() {
 #[test]
 fn what_tracing_cost_is_forgotten_oldest_first_under_the_cap() {
     let (_directory, path) = temporary();
-    let mut writer = capped(&path);
+    let mut writer = capped(&path, CAP);
     let cast = Cast::new(&mut writer);
     let seconds = 3000;
     for second in 0..seconds {
@@ -160,7 +150,7 @@ fn how_an_earlier_session_was_watched_goes_with_its_names() {
     };
     first.rung_change(&change).unwrap();
     first.finish(&end()).unwrap();
-    let mut second = capped(&path);
+    let mut second = capped(&path, CAP);
     let cast = Cast::new(&mut second);
     for second_at in 10..1000 {
         second.stats(&second_of_stats(&cast, second_at)).unwrap();
@@ -176,7 +166,7 @@ fn how_an_earlier_session_was_watched_goes_with_its_names() {
 #[test]
 fn a_reader_that_stays_is_reported_and_the_cap_holds() {
     let (_directory, path) = temporary();
-    let mut writer = capped(&path);
+    let mut writer = capped(&path, CAP);
     let cast = Cast::new(&mut writer);
     write_batches(&mut writer, &path, &cast, 1);
     let reader = rusqlite::Connection::open(&path).unwrap();
@@ -189,7 +179,7 @@ fn a_reader_that_stays_is_reported_and_the_cap_holds() {
             Err(StoreError::ReaderInTheWay { .. }) => refused += writer.take_not_written(),
             other => other.unwrap(),
         }
-        assert!(disk_bytes(&path) <= CAP);
+        assert_under(&path, CAP);
     }
     assert!(refused > 0);
     reader.execute_batch("COMMIT").unwrap();

@@ -4,26 +4,11 @@
 mod support;
 
 use std::ops::Range;
-use std::path::Path;
 
 use gpuwhy_model::{IoUsage, KernelWork, Stretch};
-use gpuwhy_store::{Options, Writer};
+use gpuwhy_store::Writer;
+use support::capped::*;
 use support::*;
-
-const CAP: u64 = 2 << 20;
-
-/// The least cap there is.
-const LEAST_CAP: u64 = 1 << 20;
-
-fn capped(path: &Path, cap: u64) -> Writer {
-    Writer::open(path, &session(), &Options { max_size: Some(cap) }).unwrap()
-}
-
-fn assert_under(path: &Path, cap: u64) {
-    let log = path.with_extension("db-wal");
-    let bytes = path.metadata().unwrap().len() + log.metadata().map_or(0, |found| found.len());
-    assert!(bytes <= cap, "{bytes} bytes");
-}
 
 /// Stretches with a new target each, a thousand in five milliseconds.
 fn write_stretches(writer: &mut Writer, cast: &Cast, batch: u64) {

@@ -3,31 +3,15 @@
 
 mod support;
 
-use std::path::Path;
-
 use gpuwhy_model::{Call, Frame, PythonEnd, Stack, StackId, StackMoment, StackWalks, Stretch, WalkEnd};
-use gpuwhy_store::{Options, Writer};
+use gpuwhy_store::Writer;
+use support::capped::*;
 use support::*;
-
-const CAP: u64 = 2 << 20;
-
-/// The least cap there is.
-const LEAST_CAP: u64 = 1 << 20;
 
 /// Calls and stretches that cite a stack that has no frames.
 const WITHOUT_FRAMES: &str = "SELECT COUNT(*) FROM
     (SELECT stack_id FROM cuda_events UNION ALL SELECT waker_stack_id FROM sched_events)
     WHERE stack_id IS NOT NULL AND stack_id NOT IN (SELECT stack_id FROM stack_lines)";
-
-fn capped(path: &Path, cap: u64) -> Writer {
-    Writer::open(path, &session(), &Options { max_size: Some(cap) }).unwrap()
-}
-
-fn assert_under(path: &Path, cap: u64) {
-    let log = path.with_extension("db-wal");
-    let bytes = path.metadata().unwrap().len() + log.metadata().map_or(0, |found| found.len());
-    assert!(bytes <= cap, "{bytes} bytes");
-}
 
 /// A stack of twenty frames, of which three are its own.
 fn stack(number: u64) -> Stack {

@@ -7,15 +7,12 @@
 // "go" on stdin starts it, the end of stdin ends it.
 #define _GNU_SOURCE
 #include "scenario_peer.h"
+#include "scenario_arguments.h"
 
-#include <getopt.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum flag { ROLE = 1, SEED, HEALTHY, FIFO, PORT, CONTROLLER, LIMIT };
 
 // clang-format off
 static const struct role *const roles[] = {
@@ -36,47 +33,22 @@ static const struct role *find_role(const char *name)
     return NULL;
 }
 
-static void apply(int option, char *value)
-{
-    switch (option) {
-    case ROLE:
-        options.role = find_role(value);
-        break;
-    case SEED:
-        options.seed = strtoull(value, NULL, 10);
-        break;
-    case HEALTHY:
-        options.healthy = true;
-        break;
-    case FIFO:
-        options.fifo = value;
-        break;
-    case PORT:
-        options.port = atoi(value);
-        break;
-    case CONTROLLER:
-        options.controller = value;
-        break;
-    case LIMIT:
-        options.limit = value;
-        break;
-    default:
-        exit(2);
-    }
-}
-
 static void parse_options(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"role", required_argument, NULL, ROLE},   {"seed", required_argument, NULL, SEED},
-        {"healthy", no_argument, NULL, HEALTHY},   {"fifo", required_argument, NULL, FIFO},
-        {"port", required_argument, NULL, PORT},   {"controller", required_argument, NULL, CONTROLLER},
-        {"limit", required_argument, NULL, LIMIT}, {0},
+    const char *role = "";
+    const struct argument arguments[] = {
+        {"role", .text = &role},
+        {"seed", .number = &options.seed},
+        {"healthy", .given = &options.healthy},
+        {"fifo", .text = &options.fifo},
+        {"port", .count = &options.port},
+        {"controller", .text = &options.controller},
+        {"limit", .text = &options.limit},
+        {0},
     };
-    int option;
 
-    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        apply(option, optarg);
+    read_arguments(argc, argv, arguments);
+    options.role = find_role(role);
     if (!options.role)
         fail("--role names no role");
 }

@@ -36,6 +36,8 @@ pub struct CodeFile {
     openable: PathBuf,
     /// Known from when its code is on a stack.
     pub symbols: Option<symbols::FileId>,
+    /// Nothing opens it any more, or it is no file: not worth another try until somebody opens it again.
+    is_out_of_reach: bool,
     segments: Vec<Segment>,
     pub table: Option<TableId>,
     pub has_frame_pointers: bool,
@@ -79,7 +81,9 @@ impl Files {
         let file = symbols::open_regular(openable)?;
         let identity = Identity::of(&file)?;
         if let Some(&known) = self.by_identity.get(&identity) {
-            openable.clone_into(&mut self.all[known.0].openable);
+            let file = &mut self.all[known.0];
+            openable.clone_into(&mut file.openable);
+            file.is_out_of_reach = false;
             return Ok(known);
         }
         let segments = segments(&file).with_context(|| format!("read {}", seen_as.display()))?;
@@ -111,9 +115,10 @@ impl Files {
     /// Code of this file is on a stack: it is kept open for its symbols, and gets its table.
     pub fn want(&mut self, number: FileNumber, symbols: &mut symbols::Symbolizer) {
         let file = &mut self.all[number.0];
-        if file.symbols.is_none_or(|known| !symbols.is_kept(known)) {
+        if !file.is_out_of_reach && file.symbols.is_none_or(|known| !symbols.is_kept(known)) {
             let found = symbols.file(&file.openable, &file.path);
             file.symbols = found.inspect_err(|error| tracing::debug!("{error:#}")).ok();
+            file.is_out_of_reach = file.symbols.is_none();
         }
         if let Some(order) = file.unasked.take() {
             self.order(order);
@@ -126,6 +131,7 @@ impl Files {
             path,
             openable,
             symbols: None,
+            is_out_of_reach: false,
             segments,
             table: None,
             has_frame_pointers: false,
@@ -201,5 +207,32 @@ fn build(orders: &Receiver<Order>, built: &Sender<Built>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuwhy_stacks::symbols::{Limits, Symbolizer};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_could_not_be_opened_is_tried_again_when_somebody_opens_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, elsewhere] = ["program", "elsewhere"].map(|name| directory.path().join(name));
+        std::fs::copy("/bin/true", &path).unwrap();
+        let (mut files, _built) = Files::start();
+        let mut symbols = Symbolizer::new(Limits::default());
+        let mut can_be_named = |files: &mut Files, file| {
+            files.want(file, &mut symbols);
+            files.get(file).symbols.is_some()
+        };
+        let file = files.open(&path, &path).unwrap();
+        std::fs::rename(&path, &elsewhere).unwrap();
+        assert!(!can_be_named(&mut files, file));
+        std::fs::rename(&elsewhere, &path).unwrap();
+        assert!(!can_be_named(&mut files, file));
+        assert_eq!(files.open(&path, &path).unwrap(), file);
+        assert!(can_be_named(&mut files, file));
     }
 }

@@ -1,9 +1,10 @@
 //! Which Python a process runs, and whether its frames can be walked.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gpuwhy_stacks::memory::ProcessMemory;
-use gpuwhy_stacks::python::{Interpreter, Refusal};
+use gpuwhy_stacks::python::{self, Interpreter, Refusal};
 use gpuwhy_stacks::symbols::open_regular;
 use gpuwhy_stacks::table::{load_bias, segments};
 
@@ -54,6 +55,18 @@ pub fn may_hold_python(pid: u32) -> impl Fn(&Path) -> bool {
 
 /// The same for a process that nothing is known of but what it maps.
 pub fn look_for_interpreter(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> Result<Option<Interpreter>, Refused> {
+    find_interpreter(pid, candidates(procfs, pid, mappings))
+}
+
+/// Where a process keeps the state of its Python, walkable or not.
+pub fn find_python_state(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> Option<Range<u64>> {
+    candidates(procfs, pid, mappings).into_iter().find_map(|Candidate { openable, bias, .. }| {
+        let state = python::runtime(&openable).ok()??;
+        Some(state.start.wrapping_add(bias)..state.end.wrapping_add(bias))
+    })
+}
+
+fn candidates(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> Vec<Candidate> {
     let may_hold_python = may_hold_python(pid);
     let mut candidates: Vec<Candidate> = Vec::new();
     for mapping in mappings {
@@ -61,7 +74,7 @@ pub fn look_for_interpreter(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> 
             candidates.extend(candidate(procfs, pid, mapping));
         }
     }
-    find_interpreter(pid, candidates)
+    candidates
 }
 
 fn candidate(procfs: &Procfs, pid: u32, mapping: &Mapping) -> Option<Candidate> {

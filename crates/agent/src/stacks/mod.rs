@@ -29,7 +29,7 @@ use crate::procfs::Procfs;
 use background::Background;
 pub use background::background_cpu_ns;
 use files::{Built, Files};
-pub use interpreter::{Refused, look_for_interpreter};
+pub use interpreter::{Refused, find_python_state, look_for_interpreter};
 pub use numbers::StackNumbers;
 use process::{Place, Walked};
 use resolve::Resolver;

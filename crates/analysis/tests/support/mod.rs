@@ -147,23 +147,9 @@ impl Scene {
 
     pub fn call(&mut self, thread: ThreadId, name: &str, start_ns: u64, duration_ns: u64) -> &mut Call {
         self.window.calls.rows.push(Call {
-            start_ns: START_NS + start_ns,
-            duration_ns,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            thread,
-            op: op(name),
             device: Some(0),
-            stream: None,
-            direction: None,
-            handle: None,
             caller: Some(ModuleId(1)),
-            bytes: None,
-            address: None,
-            ret_code: 0,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
+            ..Call::new(thread, op(name), START_NS + start_ns, duration_ns)
         });
         self.window.calls.rows.last_mut().expect("just added")
     }
@@ -224,20 +210,7 @@ fn add_to_sums(window: &mut Window, call: &Call) {
     let sum = match window.call_sums.iter_mut().find(|sum| sum.thread == call.thread && sum.op == call.op) {
         Some(sum) => sum,
         None => {
-            window.call_sums.push(CallSum {
-                thread: call.thread,
-                op: call.op,
-                seen: 0,
-                calls: 0,
-                sum_ns: 0,
-                runqueue_ns: 0,
-                blocked_ns: 0,
-                bytes: 0,
-                errors: 0,
-                max_ns: 0,
-                histogram: Histogram::default(),
-                seconds: 0,
-            });
+            window.call_sums.push(CallSum::new(call.thread, call.op));
             window.call_sums.last_mut().expect("just added")
         }
     };

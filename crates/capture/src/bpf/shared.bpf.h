@@ -195,10 +195,17 @@ static __always_inline bool is_wanted(__u32 pid)
 	return !filter_targets || bpf_map_lookup_elem(&targets, &pid);
 }
 
-static __always_inline void *ring_reserve(__u64 size, enum loss_reason reason)
+/* The ring of this CPU's group. */
+static __always_inline void *own_ring(void)
 {
 	__u32 shard = bpf_get_smp_processor_id() & ring_mask;
-	void *ring = bpf_map_lookup_elem(&rings, &shard);
+
+	return bpf_map_lookup_elem(&rings, &shard);
+}
+
+static __always_inline void *ring_reserve(__u64 size, enum loss_reason reason)
+{
+	void *ring = own_ring();
 	void *record = ring ? bpf_ringbuf_reserve(ring, size, 0) : 0;
 
 	if (!record)

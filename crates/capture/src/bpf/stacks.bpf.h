@@ -227,7 +227,7 @@ static __always_inline void note_code(struct walk *walk, const struct python_lay
 				      __u32 fingerprint)
 {
 	__u64 key = mixed(code ^ (__u64)fingerprint << 32 ^ (__u64)walk->record.identity << 47);
-	__u32 zero = 0, shard = bpf_get_smp_processor_id() & ring_mask, place = MASKED(key, CODES_REMEMBERED);
+	__u32 zero = 0, place = MASKED(key, CODES_REMEMBERED);
 	struct walk_memory *memory = remembered();
 	struct code_record *copy;
 	__u64 length;
@@ -236,7 +236,7 @@ static __always_inline void note_code(struct walk *walk, const struct python_lay
 	if (!memory || memory->codes[place] == key)
 		return;
 	copy = bpf_map_lookup_elem(&code_copies, &zero);
-	ring = bpf_map_lookup_elem(&rings, &shard);
+	ring = own_ring();
 	if (!copy || !ring)
 		return;
 	/* The time of the stack: what is needed to read it comes before it. */
@@ -384,19 +384,20 @@ static __always_inline void count_walk(const struct walk *walk, enum stack_momen
 	__u32 zero = 0;
 	struct walk_counts *counts = bpf_map_lookup_elem(&walk_counts, &zero);
 	__u32 end = walk->record.end, python_end = walk->record.python_end;
+	__u64 at;
 
 	if (!counts || end >= WALK_ENDS || python_end >= PYTHON_ENDS)
 		return;
-	counts->ends[moment][end][python_end].count++;
-	counts->ends[moment][end][python_end].ns += ns;
+	at = MASKED(moment, MOMENTS);
+	counts->ends[at][end][python_end].count++;
+	counts->ends[at][end][python_end].ns += ns;
 }
 
 /* Tells user space of a stack that it does not know. */
 static __always_inline void publish(struct walk *walk)
 {
 	__u64 hash = walk->record.hash, bytes = offsetof(struct stack_record, words) + walk->words * sizeof(__u64);
-	__u32 shard = bpf_get_smp_processor_id() & ring_mask;
-	void *ring = bpf_map_lookup_elem(&rings, &shard);
+	void *ring = own_ring();
 	__u8 seen = 1;
 
 	if (bpf_map_lookup_elem(&seen_stacks, &hash))
@@ -459,6 +460,7 @@ static __noinline __u64 take_stack(void *ctx, struct thread_state *payer, const 
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 zero = 0, *under_way = bpf_map_lookup_elem(&walks_under_way, &zero), level;
 	__u64 start = bpf_ktime_get_ns(), ns;
+	struct stack_credit *credit;
 	struct walk *walk;
 
 	if (!under_way || !from)
@@ -476,7 +478,8 @@ static __noinline __u64 take_stack(void *ctx, struct thread_state *payer, const 
 	*under_way = level;
 	if (!payer)
 		return walk->record.hash;
-	payer->credits[moment].ns = payer->credits[moment].ns > ns ? payer->credits[moment].ns - ns : 0;
+	credit = &payer->credits[MASKED(moment, MOMENTS)];
+	credit->ns = credit->ns > ns ? credit->ns - ns : 0;
 	payer->clocks.stacks++;
 	payer->clocks.stacks_ns += ns;
 	return walk->record.hash;

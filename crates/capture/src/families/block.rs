@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place, share_maps};
+use super::maps::shared_maps;
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -16,7 +17,7 @@ pub const FAMILY: Family = Family { name: "block", without: Some("devices behind
 fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
     let mut open = skeleton::BlockSkelBuilder::default().open(object_place()).context("open")?;
     apply_settings!(open, settings);
-    share_maps!(open, shared);
+    shared_maps!(reuse { open, shared });
     let skeleton = open.load().context("load")?;
     let progs = &skeleton.progs;
     let links = vec![

@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, ProgramMut};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramMut};
 
-use super::{Settings, SharedMaps, apply_settings, object_place};
+use super::maps::{shared_maps, stack_maps};
+use super::{Settings, SharedMaps, StackMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
 use crate::calibration::{Runs, program_info, run_time};
 use crate::call_table::{rows, spec};
-use crate::stacks::StackMaps;
 use crate::wire::bytes_of;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -52,28 +52,8 @@ impl Calls {
 
     pub fn shared_maps(&self) -> Result<SharedMaps> {
         let maps = &self.skeleton.maps;
-        let handle = |map: &MapImpl<'_>| MapHandle::try_from(map).context("share a map");
-        Ok(SharedMaps {
-            threads: handle(&maps.threads)?,
-            targets: handle(&maps.targets)?,
-            known_processes: handle(&maps.known_processes)?,
-            losses: handle(&maps.losses)?,
-            rings: handle(&maps.rings)?,
-            completions: handle(&maps.completions)?,
-            stacks: StackMaps {
-                code_mappings: handle(&maps.code_mappings)?,
-                unwind_shards: handle(&maps.unwind_shards)?,
-                walked_processes: handle(&maps.walked_processes)?,
-                python_layouts: handle(&maps.python_layouts)?,
-                seen_stacks: handle(&maps.seen_stacks)?,
-                walk_memory: handle(&maps.walk_memory)?,
-                code_copies: handle(&maps.code_copies)?,
-                walk_counts: handle(&maps.walk_counts)?,
-                stack_settings: handle(&maps.stack_settings)?,
-                walks: handle(&maps.walks)?,
-                walks_under_way: handle(&maps.walks_under_way)?,
-            },
-        })
+        let stacks = stack_maps!(take { maps StackMaps });
+        Ok(shared_maps!(take { maps SharedMaps stacks }))
     }
 
     pub fn counts_maps(&self) -> Result<(MapHandle, MapHandle)> {

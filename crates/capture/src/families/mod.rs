@@ -5,6 +5,7 @@ mod block;
 pub mod calls;
 mod ioctl;
 mod life;
+mod maps;
 mod memory;
 mod sched;
 
@@ -15,7 +16,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
-use crate::stacks::StackMaps;
+pub use maps::{SharedMaps, StackMaps};
 
 pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY, block::FAMILY, memory::FAMILY, ioctl::FAMILY];
 
@@ -56,18 +57,6 @@ pub struct Settings {
     pub target_user: Option<u32>,
 }
 
-/// The maps of `shared.bpf.h`, created by `calls`.
-pub struct SharedMaps {
-    pub threads: MapHandle,
-    pub targets: MapHandle,
-    pub known_processes: MapHandle,
-    pub losses: MapHandle,
-    pub rings: MapHandle,
-    pub completions: MapHandle,
-    /// Those of `stacks.bpf.h`.
-    pub stacks: StackMaps,
-}
-
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.
 fn object_place() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
@@ -98,36 +87,3 @@ macro_rules! apply_settings {
     }};
 }
 pub(crate) use apply_settings;
-
-/// Hands an object the maps that `calls` created.
-macro_rules! share_maps {
-    ($open:ident, $shared:ident) => {{
-        use std::os::fd::AsFd;
-        $open.maps.threads.reuse_fd($shared.threads.as_fd())?;
-        $open.maps.targets.reuse_fd($shared.targets.as_fd())?;
-        $open.maps.known_processes.reuse_fd($shared.known_processes.as_fd())?;
-        $open.maps.losses.reuse_fd($shared.losses.as_fd())?;
-        $open.maps.rings.reuse_fd($shared.rings.as_fd())?;
-        $open.maps.completions.reuse_fd($shared.completions.as_fd())?;
-    }};
-}
-pub(crate) use share_maps;
-
-/// Hands an object that walks stacks what it needs for that.
-macro_rules! share_stack_maps {
-    ($open:ident, $stacks:expr) => {{
-        use std::os::fd::AsFd;
-        $open.maps.code_mappings.reuse_fd($stacks.code_mappings.as_fd())?;
-        $open.maps.unwind_shards.reuse_fd($stacks.unwind_shards.as_fd())?;
-        $open.maps.walked_processes.reuse_fd($stacks.walked_processes.as_fd())?;
-        $open.maps.python_layouts.reuse_fd($stacks.python_layouts.as_fd())?;
-        $open.maps.seen_stacks.reuse_fd($stacks.seen_stacks.as_fd())?;
-        $open.maps.walk_memory.reuse_fd($stacks.walk_memory.as_fd())?;
-        $open.maps.code_copies.reuse_fd($stacks.code_copies.as_fd())?;
-        $open.maps.walk_counts.reuse_fd($stacks.walk_counts.as_fd())?;
-        $open.maps.stack_settings.reuse_fd($stacks.stack_settings.as_fd())?;
-        $open.maps.walks.reuse_fd($stacks.walks.as_fd())?;
-        $open.maps.walks_under_way.reuse_fd($stacks.walks_under_way.as_fd())?;
-    }};
-}
-pub(crate) use share_stack_maps;

@@ -6,9 +6,8 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::{
-    Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place, share_maps, share_stack_maps,
-};
+use super::maps::{shared_maps, stack_maps};
+use super::{Family, Loaded, Settings, SharedMaps, apply_settings, handles, object_place};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
 mod skeleton {
@@ -20,8 +19,8 @@ pub const FAMILY: Family = Family { name: "sched", without: None, load };
 fn load(settings: &Settings, shared: &SharedMaps) -> Result<Loaded> {
     let mut open = skeleton::SchedSkelBuilder::default().open(object_place()).context("open")?;
     apply_settings!(open, settings);
-    share_maps!(open, shared);
-    share_stack_maps!(open, shared.stacks);
+    shared_maps!(reuse { open, shared });
+    stack_maps!(reuse { open, shared.stacks });
     let skeleton = open.load().context("load")?;
     let progs = &skeleton.progs;
     let mut links = vec![

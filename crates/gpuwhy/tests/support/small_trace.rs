@@ -19,24 +19,16 @@ pub fn write(path: &Path) {
     let alloc = writer.op("cuMemAlloc", Layer::Driver, CallClass::Alloc, Some("cudaMalloc")).unwrap();
     let runtime = writer.module("/lib/libcudart.so.12", true).unwrap();
     let program = writer.module("/usr/bin/python", false).unwrap();
-    let call = |second: u64| Call {
-        start_ns: START_NS + second * SECOND,
-        duration_ns: if second == 5 { 2_000_000 } else { 5_000 },
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        thread,
-        op: if second == 5 { alloc } else { launch },
-        device: Some(0),
-        stream: None,
-        direction: None,
-        handle: None,
-        caller: Some(if second % 2 == 1 { runtime } else { program }),
-        bytes: (second == 5).then_some(4096),
-        address: None,
-        ret_code: if second == 5 { 2 } else { 0 },
-        parent_start_ns: None,
-        wait: None,
-        stack_id: None,
+    let call = |second: u64| {
+        let is_last = second == 5;
+        let (op, duration_ns) = if is_last { (alloc, 2_000_000) } else { (launch, 5_000) };
+        Call {
+            device: Some(0),
+            caller: Some(if second % 2 == 1 { runtime } else { program }),
+            bytes: is_last.then_some(4096),
+            ret_code: if is_last { 2 } else { 0 },
+            ..Call::new(thread, op, START_NS + second * SECOND, duration_ns)
+        }
     };
     writer.calls(&mut (0..6).map(call).collect::<Vec<_>>()).unwrap();
     let end = SessionEnd { ended_ns: START_NS + 6 * SECOND, seen: 6, reason: "finished".into(), ..Default::default() };

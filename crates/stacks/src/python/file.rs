@@ -17,7 +17,7 @@ use super::parts::elsewhere;
 /// Addresses in the file's own numbering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Symbols {
-    pub runtime: Option<u64>,
+    pub runtime: Option<Range<u64>>,
     pub code_type: Option<u64>,
     pub unicode_type: Option<u64>,
     pub bytes_type: Option<u64>,
@@ -35,23 +35,45 @@ const BLOCK: u64 = 512;
 
 const EVAL: &str = "_PyEval_EvalFrameDefault";
 
+/// Where a file has `_PyRuntime`, in which every CPython since 3.7 keeps the state of its interpreters, their locks among
+/// it. An address in the file's own numbering.
+pub fn runtime(path: &Path) -> Result<Option<Range<u64>>> {
+    let data = open(path)?;
+    let file = parse(&data).with_context(|| format!("read {}", path.display()))?;
+    let mut symbols = Symbols::default();
+    symbols.take_all(file.endian(), file.elf_dynamic_symbol_table());
+    if symbols.runtime.is_none() {
+        symbols.take_all(file.endian(), file.elf_symbol_table());
+    }
+    Ok(symbols.runtime)
+}
+
+/// Opens a file to be read piece by piece. It is not mapped: its owner may cut it short at any moment.
+fn open(path: &Path) -> Result<ReadCache<File>> {
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let metadata = file.metadata().with_context(|| format!("stat {}", path.display()))?;
+    if metadata.len() > MOST_BYTES || metadata.len() > metadata.blocks() * BLOCK * MOST_COMPRESSION {
+        bail!("{} is too large or full of holes", path.display());
+    }
+    Ok(ReadCache::new(file))
+}
+
+fn parse<'data, R: ReadRef<'data>>(data: R) -> Result<ElfFile64<'data, Endianness, R>> {
+    let file = ElfFile64::<Endianness, _>::parse(data).context("not a 64-bit ELF file")?;
+    let machine = file.elf_header().e_machine(file.endian());
+    if machine != elf::EM_X86_64 {
+        bail!("its code is not for x86-64 (ELF machine {machine})");
+    }
+    Ok(file)
+}
+
 impl Symbols {
-    /// Reads a file. It is not mapped: its owner may cut it short at any moment.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-        let metadata = file.metadata().with_context(|| format!("stat {}", path.display()))?;
-        if metadata.len() > MOST_BYTES || metadata.len() > metadata.blocks() * BLOCK * MOST_COMPRESSION {
-            bail!("{} is too large or full of holes", path.display());
-        }
-        Self::parse(&ReadCache::new(file)).with_context(|| format!("read {}", path.display()))
+        Self::of(&open(path)?).with_context(|| format!("read {}", path.display()))
     }
 
-    fn parse<'data>(data: impl ReadRef<'data>) -> Result<Self> {
-        let file = ElfFile64::<Endianness, _>::parse(data).context("not a 64-bit ELF file")?;
-        let machine = file.elf_header().e_machine(file.endian());
-        if machine != elf::EM_X86_64 {
-            bail!("its code is not for x86-64 (ELF machine {machine})");
-        }
+    fn of<'data>(data: impl ReadRef<'data>) -> Result<Self> {
+        let file = parse(data)?;
         let mut symbols = Self::default();
         symbols.take_all(file.endian(), file.elf_dynamic_symbol_table());
         // An interpreter that is part of a program may export nothing, and parts of the evaluation loop never are.
@@ -91,7 +113,7 @@ impl Symbols {
     fn take(&mut self, name: &[u8], range: Range<u64>) {
         let start = range.start;
         match name {
-            b"_PyRuntime" => self.runtime = self.runtime.or(Some(start)),
+            b"_PyRuntime" => self.runtime = self.runtime.take().or(Some(range)),
             b"PyCode_Type" => self.code_type = self.code_type.or(Some(start)),
             b"PyUnicode_Type" => self.unicode_type = self.unicode_type.or(Some(start)),
             b"PyBytes_Type" => self.bytes_type = self.bytes_type.or(Some(start)),
@@ -123,11 +145,12 @@ mod tests {
     #[test]
     fn an_ordinary_program_has_no_interpreter() {
         assert_eq!(Symbols::read(Path::new("/proc/self/exe")).unwrap().runtime, None);
+        assert_eq!(runtime(Path::new("/proc/self/exe")).unwrap(), None);
     }
 
     #[test]
     fn files_that_are_not_elf_or_full_of_holes_are_refused() {
-        assert!(Symbols::parse(&b"#!/bin/sh\n"[..]).is_err());
+        assert!(Symbols::of(&b"#!/bin/sh\n"[..]).is_err());
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 40).unwrap();
         let error = Symbols::read(file.path()).unwrap_err().to_string();
@@ -147,7 +170,7 @@ mod tests {
         fn a_damaged_file_never_panics_the_reader(at in 0usize..4096, value: u8) {
             let mut data = std::fs::read("/bin/true").unwrap();
             if let Some(byte) = data.get_mut(at) { *byte = value; }
-            let _ = Symbols::parse(data.as_slice());
+            let _ = Symbols::of(data.as_slice());
         }
     }
 }

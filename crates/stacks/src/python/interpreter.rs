@@ -59,8 +59,8 @@ impl Interpreter {
     /// the one in memory. `None` for any well-formed file without an interpreter.
     pub fn find(memory: &impl Memory, file: &Path, bias: u64) -> Result<Option<Self>, Refusal> {
         let symbols = Symbols::read(file).map_err(|error| Refusal::File(format!("{error:#}")))?;
-        let Some(runtime) = symbols.runtime else { return Ok(None) };
-        Self::from_symbols(memory, &symbols, runtime, bias).map(Some)
+        let Some(runtime) = &symbols.runtime else { return Ok(None) };
+        Self::from_symbols(memory, &symbols, runtime.start, bias).map(Some)
     }
 
     fn from_symbols(memory: &impl Memory, symbols: &Symbols, runtime: u64, bias: u64) -> Result<Self, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Histogram, IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, WaitReason, WorkKind};
+use gpuwhy_model::{IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, WaitReason, WorkKind};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
@@ -36,7 +36,7 @@ fn calls(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlit
         let second = second_of_calls(row, thread, op)?;
         if second.calls > 0 {
             window.call_seconds.push(second);
-            add_second(sums.entry((thread, op)).or_insert_with(|| empty_sum(thread, op)), &second, row)?;
+            add_second(sums.entry((thread, op)).or_insert_with(|| CallSum::new(thread, op)), &second, row)?;
         }
         Ok(())
     })?;
@@ -56,23 +56,6 @@ fn second_of_calls(row: &Row<'_>, thread: ThreadId, op: OpId) -> rusqlite::Resul
         max_ns: unsigned(row, 6)?,
         errors: scaled(unsigned(row, 10)?, seen, calls),
     })
-}
-
-fn empty_sum(thread: ThreadId, op: OpId) -> CallSum {
-    CallSum {
-        thread,
-        op,
-        seen: 0,
-        calls: 0,
-        sum_ns: 0,
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        bytes: 0,
-        errors: 0,
-        max_ns: 0,
-        histogram: Histogram::default(),
-        seconds: 0,
-    }
 }
 
 fn add_second(sum: &mut CallSum, second: &CallSecond, row: &Row<'_>) -> rusqlite::Result<()> {

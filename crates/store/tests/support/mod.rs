@@ -1,6 +1,8 @@
 //! A small trace to write and read. Each test uses its own part of it.
 #![allow(dead_code)]
 
+pub mod capped;
+
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::{
@@ -68,25 +70,7 @@ impl Cast {
     }
 
     pub fn call(&self, offset_ns: u64) -> Call {
-        Call {
-            start_ns: START_NS + offset_ns,
-            duration_ns: 5_000,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            thread: self.thread,
-            op: self.launch,
-            device: Some(0),
-            stream: None,
-            direction: None,
-            handle: None,
-            caller: None,
-            bytes: None,
-            address: None,
-            ret_code: 0,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
-        }
+        Call { device: Some(0), ..Call::new(self.thread, self.launch, START_NS + offset_ns, 5_000) }
     }
 
     pub fn target(&self, name: &str) -> WaitTarget {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use gpuwhy_model::{
     Call, CallClass, CallStats, CpuTaker, Histogram, Layer, OpId, Process, Session, SessionEnd, StandsFor, Stretch,
-    TargetKind, ThreadId, ThreadTimes, Wait, WaitReason, WaitTarget, WorkKind,
+    TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_store::{Options, Writer};
 use serde_json::{Value, json};
@@ -118,23 +118,12 @@ fn call(cast: &Cast, step_ns: u64, index: u64) -> Call {
     let op = cast.ops[(STEP_CALLS - 1 - index).min(4) as usize * usize::from(index + 5 > STEP_CALLS)];
     let is_memory = op == cast.ops[2] || op == cast.ops[3];
     Call {
-        start_ns: step_ns + index * 2 * CALL_NS,
-        duration_ns: CALL_NS,
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        thread: cast.victim,
-        op,
         device: Some(0),
         stream: Some(7),
-        direction: None,
         handle: Some(index),
-        caller: None,
         bytes: is_memory.then_some(1 << 20),
         address: is_memory.then_some(0x7000_0000),
-        ret_code: 0,
-        parent_start_ns: None,
-        wait: None::<Wait>,
-        stack_id: None,
+        ..Call::new(cast.victim, op, step_ns + index * 2 * CALL_NS, CALL_NS)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod off_cpu;
 pub mod slow_calls;
 pub mod sql;
 pub mod stacks;
+pub mod test_report;
 pub mod waits;
 
 use crate::Question;
@@ -25,4 +26,5 @@ pub const QUESTIONS: &[Question] = &[
     Question::of::<sql::Sql>(),
     Question::of::<check::Check>(),
     Question::of::<demo::Demo>(),
+    Question::of::<test_report::TestReport>(),
 ];

@@ -163,9 +163,12 @@ impl<'s, 'w> DispatchThread<'s, 'w> {
     }
 }
 
+/// How a thread waited, what for, and in which call.
+type Kind = (Option<WaitReason>, Option<WaitClass>, Option<OpId>);
+
 /// What each reason to wait mostly stands for: one wait of each kind, with the time of all of them.
 fn usual<'s, 'w>(waits: &'s [Waiting<'w>]) -> Vec<Weighed<'s, 'w>> {
-    let mut kinds: BTreeMap<(Option<WaitReason>, Option<WaitClass>, Option<OpId>), Weighed<'s, 'w>> = BTreeMap::new();
+    let mut kinds: BTreeMap<Kind, Weighed<'s, 'w>> = BTreeMap::new();
     for waiting in waits {
         let kind = (waiting.stretch.reason, waiting.class, waiting.stretch.op);
         add(&mut kinds.entry(kind).or_insert((waiting, 0)).1, waiting.stretch.all.blocked_ns);

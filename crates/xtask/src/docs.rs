@@ -5,6 +5,7 @@ mod accuracy;
 mod overhead;
 mod performance;
 mod plot;
+mod report;
 mod results;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ const DOCUMENTS: &[Document] = &[
     Document { path: "docs/overhead.md", render: overhead::render },
     Document { path: "docs/overhead-by-rate.svg", render: overhead::by_rate },
     Document { path: "docs/overhead-estimated.svg", render: overhead::estimated },
+    Document { path: "docs/results/report.json", render: report::render },
 ];
 
 struct Document {

@@ -37,13 +37,13 @@ pub fn render() -> Result<Option<String>> {
 }
 
 /// The rows of the results, one for each rate, number of threads and way.
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     rows: &'a [Value],
     cpus: f64,
 }
 
 impl<'a> Rows<'a> {
-    fn of(results: &'a Value) -> Self {
+    pub fn of(results: &'a Value) -> Self {
         let rows = results["overhead"]["rows"].as_array().map_or(&[][..], Vec::as_slice);
         Self { rows, cpus: number(&results["machine"]["cpus"]) }
     }
@@ -56,12 +56,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Where budgets and rungs are compared.
-    fn busy(&self) -> impl Iterator<Item = &'a Value> {
+    pub fn busy(&self) -> impl Iterator<Item = &'a Value> {
         self.rows.iter().filter(|row| row["rate"] == BUSY_RATE && row["threads"] == 1)
     }
 
     /// What the busy rate really is on this machine.
-    fn busy_rate(&self) -> String {
+    pub fn busy_rate(&self) -> String {
         let untraced = self.busy().find(|row| row["way"] == "untraced");
         grouped(untraced.map_or(f64::NAN, |row| number(&row["untraced_per_second"])))
     }
@@ -89,7 +89,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn slowdown(row: &Value) -> f64 {
+pub(super) fn slowdown(row: &Value) -> f64 {
     number(&row["slowdown"]["median"])
 }
 
@@ -259,11 +259,11 @@ fn with_interval(row: &Value) -> String {
     format!("{} ({})", percent(slowdown(row)), interval(&row["slowdown"]))
 }
 
-fn interval(summary: &Value) -> String {
+pub(super) fn interval(summary: &Value) -> String {
     format!("{:.2} to {:.2}", number(&summary["low"]) * 100.0, number(&summary["high"]) * 100.0)
 }
 
 /// A share in per cent; nothing where it is not known.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     if share.is_nan() { String::new() } else { format!("{:.2} %", share * 100.0) }
 }

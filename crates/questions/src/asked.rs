@@ -49,8 +49,10 @@ fn name(path: &Path) -> String {
 pub struct Control {
     pub cancelled: Arc<AtomicBool>,
     /// Told now and then how much is done, from 0 to 1, and what is being done.
-    pub progress: Arc<dyn Fn(f64, &str) + Send + Sync>,
+    pub progress: Arc<Progress>,
 }
+
+pub type Progress = dyn Fn(f64, &str) + Send + Sync;
 
 impl Default for Control {
     fn default() -> Self {

@@ -1,0 +1,85 @@
+//! The terminal while it is ours. It is given back on every way out: the end, a panic of any thread, a stop.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Stdout};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::cursor::{Hide, Show};
+use ratatui_crossterm::crossterm::execute;
+use ratatui_crossterm::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+
+/// Whether the terminal is in our mode.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+/// Whether there is a terminal that can be drawn on and read keys from.
+pub fn is_there() -> bool {
+    let term = std::env::var("TERM").unwrap_or_default();
+    let has_keys = || io::stdin().is_terminal() || File::open("/dev/tty").is_ok();
+    io::stdout().is_terminal() && !matches!(term.as_str(), "" | "dumb") && has_keys()
+}
+
+/// Whether this process may draw: a shell's job in the background may not, and would be stopped for trying.
+pub fn is_in_foreground() -> bool {
+    // SAFETY: both take numbers only.
+    unsafe { libc::tcgetpgrp(libc::STDOUT_FILENO) == libc::getpgrp() }
+}
+
+pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
+
+impl Screen {
+    pub fn enter() -> io::Result<Self> {
+        HOOK.call_once(restore_on_panic);
+        IS_OURS.store(true, Ordering::SeqCst);
+        let entered = enable_raw_mode()
+            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Hide))
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())))
+            .inspect_err(|_| restore())?;
+        let mut screen = Self(entered);
+        screen.clear()?;
+        Ok(screen)
+    }
+
+    pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+        self.0.draw(|frame| draw(frame.area(), frame.buffer_mut())).map(drop)
+    }
+
+    /// Everything again, whatever else has written to it.
+    ///
+    /// `Terminal::clear` would ask the terminal where its cursor is, and wait for an answer that may never come.
+    pub fn clear(&mut self) -> io::Result<()> {
+        let area = self.0.size()?.into();
+        self.0.resize(area)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back. Does nothing where it has been.
+pub fn restore() {
+    if IS_OURS.swap(false, Ordering::SeqCst) {
+        // There is nobody left to tell when it fails.
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// What a panic says is to be read after it.
+fn restore_on_panic() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        restore();
+        before(panic);
+    }));
+}

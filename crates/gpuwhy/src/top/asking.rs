@@ -16,8 +16,8 @@ use super::board::Board;
 /// What an answer is about.
 const SPAN: Duration = Duration::from_secs(30);
 const EVERY: Duration = Duration::from_secs(2);
-/// Answers that take long come less often, so that they take a fifth of a CPU at most.
-const REST: u32 = 4;
+/// Answers that take long come less often, so that they take a tenth of a CPU at most.
+const REST: u32 = 9;
 /// Below everybody who traces, and everybody who is traced.
 const NICENESS: i32 = 10;
 
@@ -56,6 +56,10 @@ fn ask_until_cancelled(traces: &Traces, control: &Control, board: &Board) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
     let mut next = Instant::now() + EVERY;
     while !control.cancelled.load(Ordering::Relaxed) {
+        if !board.has_begun() {
+            // There is no file to ask yet.
+            next = Instant::now() + EVERY;
+        }
         let wait = next.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             thread::park_timeout(wait);

@@ -9,7 +9,7 @@ const PAGE: isize = 10;
 pub fn wish(key: KeyEvent) -> Option<Wish> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            KeyCode::Char('c') => Some(Wish::Quit),
+            KeyCode::Char('c') => Some(Wish::QuitAtOnce),
             KeyCode::Char('z') => Some(Wish::Suspend),
             KeyCode::Char('l') => Some(Wish::Redraw),
             _ => None,
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn ctrl_c_quits_and_a_plain_c_does_nothing() {
-        assert_eq!(wish(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Some(Wish::Quit));
+        assert_eq!(wish(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Some(Wish::QuitAtOnce));
         assert_eq!(wish(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE)), None);
     }
 }

@@ -84,6 +84,9 @@ impl Viewing {
             while !drawing.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
+            if !drawing.is_finished() {
+                terminal::restore_mode();
+            }
         }
     }
 }

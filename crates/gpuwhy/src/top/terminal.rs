@@ -26,10 +26,12 @@ pub fn is_there() -> bool {
     io::stdout().is_terminal() && !matches!(term.as_str(), "" | "dumb") && has_keys()
 }
 
-/// Whether this process may draw: a shell's job in the background may not, and would be stopped for trying.
+/// Whether this process may draw: a shell's job in the background may not, and would be stopped for trying. A terminal
+/// that no shell controls is everybody's.
 pub fn is_in_foreground() -> bool {
     // SAFETY: both take numbers only.
-    unsafe { libc::tcgetpgrp(libc::STDOUT_FILENO) == libc::getpgrp() }
+    let (foreground, own) = unsafe { (libc::tcgetpgrp(libc::STDOUT_FILENO), libc::getpgrp()) };
+    foreground == own || foreground == -1
 }
 
 pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
@@ -71,6 +73,13 @@ pub fn restore() {
     if IS_OURS.swap(false, Ordering::SeqCst) {
         // There is nobody left to tell when it fails.
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// The least that is needed, for a terminal that takes no more output.
+pub fn restore_mode() {
+    if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
     }
 }

@@ -4,7 +4,9 @@ use super::{Order, Overlay, Panel, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
+    /// Close what lies on top, or quit.
     Quit,
+    QuitAtOnce,
     Suspend,
     Redraw,
     NextPanel,
@@ -34,7 +36,7 @@ impl State {
         match wish {
             // What lies on top goes first.
             Wish::Quit | Wish::Close | Wish::Open | Wish::Help if self.overlay.is_some() => self.close(),
-            Wish::Quit => return Some(Effect::Quit),
+            Wish::Quit | Wish::QuitAtOnce => return Some(Effect::Quit),
             Wish::Suspend => return Some(Effect::Suspend),
             Wish::Redraw => return Some(Effect::Redraw),
             Wish::NextPanel => self.turn_to(1),
@@ -127,6 +129,8 @@ mod tests {
         assert!(matches!(state.overlay, Some(Overlay::Finding(_))));
         assert_eq!(state.wish(Wish::Quit), None);
         assert_eq!(state.wish(Wish::Quit), Some(Effect::Quit));
+        state.wish(Wish::Open);
+        assert_eq!(state.wish(Wish::QuitAtOnce), Some(Effect::Quit));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const COLUMNS: [Column; 9] = [
     Column { title: "calls/s", width: 9, from: 30, cell: |row| about(row, row.recent) },
     Column { title: "p50", width: 8, from: 50, cell: |row| quantile(row, 0.5) },
     Column { title: "p99", width: 8, from: 0, cell: |row| quantile(row, 0.99) },
-    Column { title: "blocked", width: 8, from: 70, cell: |row| percent(row.blocked_ns, row.sum_ns) },
+    Column { title: "blocked", width: 8, from: 90, cell: |row| percent(row.blocked_ns, row.sum_ns) },
     Column { title: "errors", width: 7, from: 46, cell: |row| count(row.errors) },
     Column { title: "run queue", width: 10, from: 120, cell: |row| percent(row.runqueue_ns, row.sum_ns) },
     Column { title: "running", width: 8, from: 120, cell: running },

@@ -1,5 +1,7 @@
 //! What keeps the GPU waiting: severity, the sentence, who and which line. And all of one finding, for the popup.
 
+use std::time::Duration;
+
 use gpuwhy_model::{Culprit, Evidence, Finding, Place, Role};
 use ratatui_core::text::{Line, Span};
 
@@ -21,16 +23,18 @@ pub fn nothing(state: &State) -> String {
 }
 
 /// A finding as a few lines, whole.
-pub fn item(found: &Found, look: Look, width: usize) -> Vec<Line<'static>> {
+pub fn item(found: &Found, now: Duration, look: Look, width: usize) -> Vec<Line<'static>> {
     let Found { finding, since } = found;
     let title = format!(" {} {}", finding.severity.as_str().to_uppercase(), finding.cause);
-    let age = format!(" since {} s", since.as_secs());
+    let age = format!(" for {} s", now.saturating_sub(*since).as_secs());
     let mut lines =
         vec![Line::from(vec![Span::styled(title, look.severity(finding.severity)), Span::styled(age, look.faint())])];
     let mut tell = |text: &str| lines.extend(paragraph(&look.text(text), INDENT, width).into_iter().map(Line::raw));
     tell(&finding.summary);
     if let Some(culprit) = &finding.culprit {
-        tell(&format!("by {}", who(culprit)));
+        // The sentence often says what it was doing.
+        let detail = if finding.summary.contains(&culprit.detail) { "" } else { &culprit.detail };
+        tell(&format!("by {}", who(culprit, detail)));
     }
     if let Some(place) = main_place(finding) {
         tell(&format!("at {}", place_text(place)));
@@ -59,7 +63,7 @@ pub fn details(finding: &Finding, look: Look, width: usize) -> Vec<Line<'static>
     };
     section("", vec![finding.summary.clone()]);
     section("Why", finding.chain.edges().map(|edge| chain_text(&edge.what, edge.evidence)).collect());
-    section("Culprit", finding.culprit.iter().map(who).collect());
+    section("Culprit", finding.culprit.iter().map(|culprit| who(culprit, &culprit.detail)).collect());
     section(
         "Where",
         finding.r#where.iter().map(|place| format!("{} {}", does(place.role), place_text(place))).collect(),
@@ -73,8 +77,8 @@ fn chain_text(what: &str, evidence: Evidence) -> String {
     format!("- {what} ({evidence})")
 }
 
-fn who(culprit: &Culprit) -> String {
-    let Culprit { pid, comm, detail, .. } = culprit;
+fn who(culprit: &Culprit, detail: &str) -> String {
+    let Culprit { pid, comm, .. } = culprit;
     let who = if *pid == 0 { comm.clone() } else { format!("{comm} ({pid})") };
     if detail.is_empty() { who } else { format!("{who}: {detail}") }
 }

@@ -46,10 +46,12 @@ fn cost(state: &State) -> String {
 
 fn losses(state: &State, look: Look, width: usize) -> Line<'static> {
     let second = &state.second;
+    // Records come in all the time, counts once a second.
+    let stored = second.stored.min(second.seen);
     let kept = format!(
         "{} calls seen, {} kept; tracer {} of a CPU; ",
         count(second.seen),
-        count(second.stored),
+        count(stored),
         share(second.cost.agent)
     );
     let lost: Vec<_> =

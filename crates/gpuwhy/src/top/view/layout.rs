@@ -23,7 +23,9 @@ pub fn share(lines: usize, wanted: Wanted, focus: Panel) -> [usize; 3] {
     let wanted = [wanted.threads, wanted.calls, wanted.findings].map(|content| content.max(1) + 1);
     let mut left = lines;
     // First what each needs to say anything, then what the findings take to be whole, then the one that is looked at.
-    for (panel, most) in [(Panel::Threads, 3), (Panel::Calls, 4), (Panel::Findings, 5)] {
+    let needs = [(Panel::Threads, 3), (Panel::Calls, 3), (Panel::Findings, 4)];
+    let useful = [(Panel::Threads, 4), (Panel::Findings, 9), (Panel::Calls, 6)];
+    for (panel, most) in needs.into_iter().chain(useful) {
         left -= grow(&mut given, &wanted, panel, most, left);
     }
     for panel in [Panel::Findings, focus, Panel::Threads, Panel::Calls] {

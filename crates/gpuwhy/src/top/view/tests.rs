@@ -64,12 +64,12 @@ gpuwhy top  75 s  12,043 calls/s  cost 0.31 % of 1.00 %  312 functions probed
  python 4242             ######===~~~~~~~~~~~~~......!!!  40 % waits for GPU
  pt_autograd 4300        ############################### 100 % running
 - 2 Calls (3)  by time ---------------------------------------------------------
- call                  process        calls/s      p50      p99  blocked  errors
- cuStreamSynchronize   python 4242         40  8.91 ms  8.91 ms    0.0 %       0
- cuLaunchKernel        python 4242     12,000  3.97 us  3.97 us    0.0 %       0
- cuMemAlloc_v2         python 4242          3  77.8 us  77.8 us    0.0 %       2
+ call                  process                 calls/s      p50      p99  errors
+ cuStreamSynchronize   python 4242                  40  8.91 ms  8.91 ms       0
+ cuLaunchKernel        python 4242              12,000  3.97 us  3.97 us       0
+ cuMemAlloc_v2         python 4242                   3  77.8 us  77.8 us       2
 -[3 Findings (1)] last 30 s ----------------------------------------------------
- HIGH input-starved since 75 s
+ HIGH input-starved for 0 s
    python (4242) waited 4.20 s of 10.0 s for worker (4250), which was waiting
    for a disk.
    by worker (4250): reads from vda

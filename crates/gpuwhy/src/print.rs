@@ -2,19 +2,25 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::io::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
 pub fn error(error: &anyhow::Error) {
-    anstream::eprintln!("\x1b[1;31merror:\x1b[0m {}", safe(&format!("{error:#}")));
+    tell(format_args!("\x1b[1;31merror:\x1b[0m {}", safe(&format!("{error:#}"))));
 }
 
 pub fn hint(text: &str) {
-    anstream::eprintln!("\x1b[1;36mhint:\x1b[0m {}", safe(text));
+    tell(format_args!("\x1b[1;36mhint:\x1b[0m {}", safe(text)));
 }
 
 pub fn note(text: &str) {
-    anstream::eprintln!("\x1b[2m{}\x1b[0m", safe(text));
+    tell(format_args!("\x1b[2m{}\x1b[0m", safe(text)));
+}
+
+/// A terminal that is gone is no reason to fail.
+fn tell(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Text of traced programs must not reach the terminal as commands: control characters are shown, not sent.

@@ -97,6 +97,19 @@ fn root_a_top_that_is_ended_from_outside_gives_the_terminal_back() {
 }
 
 #[test]
+fn root_a_top_whose_terminal_is_gone_ends_and_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let mut watched = Watched::start(&["top"], 80, 24);
+    watched.terminal.wait_for("cuLaunchKernel");
+    watched.terminal.hang_up();
+    let status = watched.terminal.wait_exit();
+    assert!(status.success(), "{status}");
+    assert_eq!(watched.temporary_files(), Vec::<PathBuf>::new());
+}
+
+#[test]
 fn root_ctrl_z_gives_the_terminal_back_and_the_screen_returns_on_continue() {
     if !is_root() {
         return;

@@ -49,7 +49,12 @@ impl Top {
 
 fn watch(options: &TraceOptions) -> Result<Outcome> {
     let signals = Signals::default();
-    let about = About { title: "gpuwhy top".to_owned(), file: options.out.clone(), budget: options.thrift.budget };
+    let about = About {
+        title: "gpuwhy top".to_owned(),
+        file: options.out.clone(),
+        budget: options.thrift.budget,
+        is_kept: false,
+    };
     if top::has_terminal() {
         let viewing = Viewing::start(&about, &signals)?;
         return gpuwhy_agent::trace(options, viewing.watch(), &signals);

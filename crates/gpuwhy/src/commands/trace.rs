@@ -126,7 +126,7 @@ impl Trace {
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
-        let about = About { title, file: options.out.clone(), budget: options.thrift.budget };
+        let about = About { title, file: options.out.clone(), budget: options.thrift.budget, is_kept: true };
         if self.takes_screen() {
             let viewing = Viewing::start(&about, &signals)?;
             return gpuwhy_agent::trace(options, viewing.watch(), &signals);

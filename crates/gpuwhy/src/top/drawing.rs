@@ -57,6 +57,8 @@ pub struct Drawing {
     flags: Flags,
     state: State,
     look: Look,
+    /// Whether the trace is of no use without the view.
+    is_all: bool,
     screen: Option<Screen>,
     /// The process is about to be stopped; the screen is taken again when it goes on.
     is_away: bool,
@@ -64,18 +66,19 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    pub fn new(board: Arc<Board>, flags: Flags, state: State, look: Look) -> Self {
-        Self { board, flags, state, look, screen: None, is_away: false, is_stale: true }
+    pub fn new(board: Arc<Board>, flags: Flags, state: State, look: Look, is_all: bool) -> Self {
+        Self { board, flags, state, look, is_all, screen: None, is_away: false, is_stale: true }
     }
 
-    /// A terminal that fails ends the view, not the trace.
+    /// A terminal that fails ends the view, and the trace only where it is for the view alone.
     pub fn run(mut self) {
         let result = self.draw_until_ended();
         self.screen = None;
         // From here on there is nothing to put in order before a stop.
         let _ = register(SIGTSTP, &self.flags.suspend);
         if let Err(error) = result {
-            print::note(&format!("the view ends here, the trace goes on: {error}"));
+            print::note(&format!("the view ends here: {error}"));
+            self.flags.stop.fetch_or(self.is_all, Ordering::Relaxed);
         }
     }
 
@@ -110,18 +113,12 @@ impl Drawing {
         let is_stopping = self.flags.stop.load(Ordering::Relaxed);
         self.is_stale |= is_stopping != self.state.is_stopping;
         self.state.is_stopping = is_stopping;
-        self.draw()?;
-        if event::poll(TURN)? {
-            self.take_events()?;
-        }
-        Ok(())
-    }
-
-    fn draw(&mut self) -> io::Result<()> {
-        if let Some(screen) = &mut self.screen
-            && std::mem::take(&mut self.is_stale)
-        {
+        let Some(screen) = &mut self.screen else { return Ok(()) };
+        if std::mem::take(&mut self.is_stale) || screen.has_new_size()? {
             screen.draw(|area, buffer| view::screen(&self.state, self.look, area, buffer))?;
+        }
+        if screen.wait_for_keys(TURN)? {
+            self.take_events()?;
         }
         Ok(())
     }

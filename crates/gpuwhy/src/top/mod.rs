@@ -38,6 +38,8 @@ pub struct About {
     pub title: String,
     pub file: PathBuf,
     pub budget: Option<f64>,
+    /// Whether the file is of use without the view.
+    pub is_kept: bool,
 }
 
 impl About {
@@ -67,7 +69,7 @@ impl Viewing {
         let board = Arc::new(Board::default());
         let asking = Asking::start(about.file.clone(), Arc::clone(&board));
         let look = Look::of(|name| std::env::var(name).ok());
-        let drawing = Drawing::new(Arc::clone(&board), flags.clone(), about.state(), look);
+        let drawing = Drawing::new(Arc::clone(&board), flags.clone(), about.state(), look, !about.is_kept);
         let drawing = std::thread::spawn(move || drawing.run());
         Ok(Self { board, asking: Some(asking), flags, drawing: Some(drawing) })
     }

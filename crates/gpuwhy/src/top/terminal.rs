@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Stdout};
+use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
+use ratatui_core::layout::{Rect, Size};
 use ratatui_core::terminal::Terminal;
 use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::cursor::{Hide, Show};
@@ -34,31 +36,55 @@ pub fn is_in_foreground() -> bool {
     foreground == own || foreground == -1
 }
 
-pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    drawn_size: Size,
+    /// Where keys come from when standard input is not a terminal.
+    keys: Option<File>,
+}
 
 impl Screen {
     pub fn enter() -> io::Result<Self> {
         HOOK.call_once(restore_on_panic);
         IS_OURS.store(true, Ordering::SeqCst);
-        let entered = enable_raw_mode()
+        let keys = if io::stdin().is_terminal() { None } else { Some(File::open("/dev/tty")?) };
+        let terminal = enable_raw_mode()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Hide))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())))
             .inspect_err(|_| restore())?;
-        let mut screen = Self(entered);
+        let mut screen = Self { terminal, drawn_size: Size::ZERO, keys };
         screen.clear()?;
         Ok(screen)
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
-        self.0.draw(|frame| draw(frame.area(), frame.buffer_mut())).map(drop)
+        self.drawn_size = self.terminal.draw(|frame| draw(frame.area(), frame.buffer_mut()))?.area.as_size();
+        Ok(())
+    }
+
+    /// Whether it is larger or smaller than what was drawn.
+    pub fn has_new_size(&self) -> io::Result<bool> {
+        Ok(self.terminal.size()? != self.drawn_size)
+    }
+
+    /// Waits for keys. A terminal that is gone is an error; those who only read would read nothing for ever.
+    pub fn wait_for_keys(&self, most: Duration) -> io::Result<bool> {
+        let fd = self.keys.as_ref().map_or(libc::STDIN_FILENO, AsRawFd::as_raw_fd);
+        let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: the one entry lives through the call.
+        unsafe { libc::poll(&raw mut wanted, 1, most.as_millis() as i32) };
+        if wanted.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the terminal is gone"));
+        }
+        Ok(wanted.revents & libc::POLLIN != 0)
     }
 
     /// Everything again, whatever else has written to it.
     ///
     /// `Terminal::clear` would ask the terminal where its cursor is, and wait for an answer that may never come.
     pub fn clear(&mut self) -> io::Result<()> {
-        let area = self.0.size()?.into();
-        self.0.resize(area)
+        let area = self.terminal.size()?.into();
+        self.terminal.resize(area)
     }
 }
 

@@ -5,14 +5,18 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use super::wait_until;
 
 pub struct OnTerminal {
     child: Child,
     /// The side that a person sits at.
-    master: File,
+    master: Option<File>,
+    reader: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
     /// Kept open, so that the mode of the terminal can be read after the end.
     terminal: OwnedFd,
     output: Arc<Mutex<Vec<u8>>>,
@@ -33,14 +37,18 @@ impl OnTerminal {
         };
         let child = command.spawn().unwrap();
         let output = Arc::new(Mutex::new(Vec::new()));
-        let (mut reader, collected) = (master.try_clone().unwrap(), Arc::clone(&output));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = reader.read(&mut bytes) {
-                collected.lock().unwrap().extend(&bytes[..length]);
-            }
-        });
-        Self { child, master, terminal, output }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let side = master.try_clone().unwrap();
+        let (collected, over) = (Arc::clone(&output), Arc::clone(&is_over));
+        let reader = Some(std::thread::spawn(move || read(side, &collected, &over)));
+        Self { child, master: Some(master), reader, is_over, terminal, output }
+    }
+
+    /// As when a connection breaks.
+    pub fn hang_up(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.reader.take().unwrap().join().unwrap();
+        self.master = None;
     }
 
     pub fn pid(&self) -> u32 {
@@ -48,7 +56,7 @@ impl OnTerminal {
     }
 
     pub fn press(&mut self, keys: &str) {
-        self.master.write_all(keys.as_bytes()).unwrap();
+        self.master.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Everything that was written so far.
@@ -69,7 +77,7 @@ impl OnTerminal {
     pub fn resize(&self, columns: u16, lines: u16) {
         let size = size(columns, lines);
         // SAFETY: the size lives through the call, and the descriptor is a terminal.
-        unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        unsafe { libc::ioctl(self.master.as_ref().unwrap().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     }
 
     pub fn signal(&self, signal: i32) {
@@ -92,6 +100,19 @@ impl OnTerminal {
         };
         let wanted = libc::ICANON | libc::ECHO | libc::ISIG;
         mode.c_lflag & wanted == wanted && mode.c_oflag & libc::OPOST != 0
+    }
+}
+
+/// Looks up now and then whether anybody still wants to read.
+fn read(mut side: File, collected: &Mutex<Vec<u8>>, is_over: &AtomicBool) {
+    let mut bytes = [0; 4096];
+    while !is_over.load(Ordering::Relaxed) {
+        let mut wanted = libc::pollfd { fd: side.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the one entry lives through the call.
+        if unsafe { libc::poll(&raw mut wanted, 1, 20) } > 0 {
+            let Ok(length @ 1..) = side.read(&mut bytes) else { return };
+            collected.lock().unwrap().extend(&bytes[..length]);
+        }
     }
 }
 

@@ -74,6 +74,7 @@ pub struct Trace {
 enum Show {
     /// On a terminal.
     Auto,
+    /// Where there is no terminal, as text once a second.
     Always,
     Never,
 }

@@ -23,7 +23,7 @@ mod writing;
 pub use check::{Check, PythonFrames, Report, UsesCuda, check};
 pub use governor::{StackChoice, Thrift};
 pub use gpus::Gpus;
-pub use live::{CallSeen, Cost, Live, LiveRow, Watch};
+pub use live::{CallSeen, Cost, Live, LiveRow, LiveThread, Watch};
 pub use procfs::Procfs;
 pub use target::{Target, user_id};
 pub use trace::{Ended, Outcome, Signals, TraceOptions, trace};

@@ -249,6 +249,7 @@ impl Pipeline {
         self.thread_times(std::slice::from_ref(report))?;
         self.clocks.remove(&report.snapshot.owner.task);
         self.processes.thread_gone(report.snapshot.owner.task);
+        self.live.thread_gone(report.snapshot.owner.task);
         Ok(())
     }
 
@@ -352,6 +353,9 @@ impl Pipeline {
                 work_ns: std::array::from_fn(|i| now.work_ns[i].saturating_sub(last.work_ns[i])),
                 major_faults: now.major_faults.saturating_sub(last.major_faults),
             });
+            if let Some(times) = times.last() {
+                self.live.add_thread(now.owner.task, &now.comm, times);
+            }
         }
         let for_a_device = |times: &ThreadTimes| DEVICES.iter().any(|&reason| times.blocked_ns[reason] > 0);
         self.waited_for_io |= times.iter().any(for_a_device);

@@ -3,6 +3,7 @@
 mod commands;
 mod host;
 mod print;
+mod top;
 
 use std::process::ExitCode;
 

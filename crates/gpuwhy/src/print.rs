@@ -1,21 +1,27 @@
 //! Output: answers to stdout, everything else to stderr, colour only on a terminal.
 
 use std::borrow::Cow;
+use std::io::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
 pub use gpuwhy_questions::text::safe;
 
 pub fn error(error: &anyhow::Error) {
-    anstream::eprintln!("\x1b[1;31merror:\x1b[0m {}", safe(&format!("{error:#}")));
+    tell(format_args!("\x1b[1;31merror:\x1b[0m {}", safe(&format!("{error:#}"))));
 }
 
 pub fn hint(text: &str) {
-    anstream::eprintln!("\x1b[1;36mhint:\x1b[0m {}", safe(text));
+    tell(format_args!("\x1b[1;36mhint:\x1b[0m {}", safe(text)));
 }
 
 pub fn note(text: &str) {
-    anstream::eprintln!("\x1b[2m{}\x1b[0m", safe(text));
+    tell(format_args!("\x1b[2m{}\x1b[0m", safe(text)));
+}
+
+/// A terminal that is gone is no reason to fail.
+fn tell(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// A plain table: a header, a line, rows; numbers to the right.

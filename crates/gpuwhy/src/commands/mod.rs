@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 mod explain;
 mod query;
+mod top;
 mod trace;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use clap::Subcommand;
 pub enum Command {
     Check(check::Check),
     Trace(trace::Trace),
+    Top(top::Top),
     Explain(explain::Explain),
     Query(query::Query),
     Ask(ask::Ask),
@@ -28,6 +30,7 @@ impl Command {
         match self {
             Self::Check(command) => command.run(),
             Self::Trace(command) => command.run(),
+            Self::Top(command) => command.run(),
             Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
             Self::Ask(command) => command.run(),

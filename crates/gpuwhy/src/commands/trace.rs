@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use gpuwhy_agent::{Ended, Outcome, Signals, StackChoice, Target, Thrift, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
@@ -15,10 +14,10 @@ use gpuwhy_model::Rung;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use crate::print;
+use crate::top::{self, About, Plain, Viewing};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod lines;
-mod view;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
 #[derive(Args)]
@@ -75,6 +74,7 @@ pub struct Trace {
 enum Show {
     /// On a terminal.
     Auto,
+    /// Where there is no terminal, as text once a second.
     Always,
     Never,
 }
@@ -113,12 +113,7 @@ enum Attach {
 impl Trace {
     pub fn run(self) -> Result<ExitCode> {
         let options = self.options()?;
-        let signals = Signals::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&signals.stop)).context("handle signals")?;
-        }
-        signal_hook::flag::register(SIGTSTP, Arc::clone(&signals.suspend)).context("handle signals")?;
-        let outcome = gpuwhy_agent::trace(&options, self.watch(), &signals)?;
+        let outcome = self.take(&options)?;
         if self.json {
             lines::summary(&outcome)?;
         }
@@ -127,6 +122,19 @@ impl Trace {
             Ended::CommandEnded(code) => ExitCode::from(code.clamp(0, 255) as u8),
             _ => ExitCode::SUCCESS,
         })
+    }
+
+    fn take(&self, options: &TraceOptions) -> Result<Outcome> {
+        let signals = Signals::default();
+        let title = format!("gpuwhy trace to {}", display(&options.out));
+        let about = About { title, file: options.out.clone(), budget: options.thrift.budget, is_kept: true };
+        if self.takes_screen() {
+            let viewing = Viewing::start(&about, &signals)?;
+            return gpuwhy_agent::trace(options, viewing.watch(), &signals);
+        }
+        top::stop_on_signals(&signals, &[SIGINT, SIGTERM, SIGHUP])?;
+        top::register(SIGTSTP, &signals.suspend)?;
+        gpuwhy_agent::trace(options, self.watch(&about), &signals)
     }
 
     fn options(&self) -> Result<TraceOptions> {
@@ -170,16 +178,23 @@ impl Trace {
         })
     }
 
-    fn watch(&self) -> Box<dyn Watch> {
-        let on_terminal = std::io::stdout().is_terminal();
-        let show = match self.live {
-            Show::Auto => on_terminal && self.command.is_empty(),
+    fn shows(&self) -> bool {
+        match self.live {
+            Show::Auto => std::io::stdout().is_terminal() && self.command.is_empty(),
             Show::Always => true,
             Show::Never => false,
-        };
-        match (self.json, show) {
+        }
+    }
+
+    /// A command writes to the terminal itself, so the view cannot have it.
+    fn takes_screen(&self) -> bool {
+        self.shows() && !self.json && self.command.is_empty() && top::has_terminal()
+    }
+
+    fn watch(&self, about: &About) -> Box<dyn Watch> {
+        match (self.json, self.shows()) {
             (true, _) => Box::new(lines::Lines::default()),
-            (false, true) => Box::new(view::View::new(on_terminal)),
+            (false, true) => Box::new(Plain::new(about)),
             (false, false) => Box::new(Quiet),
         }
     }

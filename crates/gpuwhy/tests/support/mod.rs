@@ -14,6 +14,7 @@ use gpuwhy_testbed::{Testbed, Truth, Workload};
 use tempfile::TempDir;
 
 pub mod mounts;
+pub mod pty;
 pub mod script;
 pub mod small_trace;
 

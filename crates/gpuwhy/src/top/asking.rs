@@ -1,0 +1,83 @@
+//! Asks over and over why the GPU waits, of the file that is being written, on a thread of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use gpuwhy_model::Explanation;
+use gpuwhy_questions::questions::findings::Findings;
+use gpuwhy_questions::{Ask, AskError, Asked, Control, Length, NoHost, Part, Traces};
+use gpuwhy_store::Limits;
+
+use super::board::Board;
+
+/// What an answer is about.
+const SPAN: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(2);
+/// Answers that take long come less often, so that they take a tenth of a CPU at most.
+const REST: u32 = 9;
+/// Below everybody who traces, and everybody who is traced.
+const NICENESS: i32 = 10;
+
+pub struct Asking {
+    cancelled: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Asking {
+    pub fn start(file: PathBuf, board: Arc<Board>) -> Self {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let control = Control { cancelled: Arc::clone(&cancelled), ..Control::default() };
+        let thread = thread::spawn(move || ask_until_cancelled(&Traces::new([file]), &control, &board));
+        Self { cancelled, thread: Some(thread) }
+    }
+
+    /// Nobody waits for an answer any more.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
+    }
+}
+
+impl Drop for Asking {
+    /// Waits: the file may be deleted next, and who reads it would put parts of it back.
+    fn drop(&mut self) {
+        self.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn ask_until_cancelled(traces: &Traces, control: &Control, board: &Board) {
+    // SAFETY: it takes numbers only; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    let mut next = Instant::now() + EVERY;
+    while !control.cancelled.load(Ordering::Relaxed) {
+        if !board.has_begun() {
+            // There is no file to ask yet.
+            next = Instant::now() + EVERY;
+        }
+        let wait = next.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            thread::park_timeout(wait);
+            continue;
+        }
+        let begun = Instant::now();
+        match ask(traces, control) {
+            Ok(answer) => board.answer(Ok(answer)),
+            Err(AskError::Cancelled) => break,
+            Err(error) => board.answer(Err(error.to_string())),
+        }
+        next = Instant::now() + EVERY.max(begun.elapsed() * REST);
+    }
+}
+
+fn ask(traces: &Traces, control: &Control) -> Result<Explanation, AskError> {
+    let part = Part { since: Some(Length(SPAN)), ..Part::default() };
+    let asked = Asked { traces, host: &NoHost, limits: Limits::default(), control: control.clone() };
+    asked.go_on()?;
+    Findings { part }.ask(&asked)
+}

@@ -41,7 +41,7 @@ pub(super) fn calls_sql(source: &Source<'_>) -> String {
 pub(super) fn sum_of_second(row: &Row<'_>) -> rusqlite::Result<Option<CallSum>> {
     let (Some(thread), Some(op)) = (id(row, 1)?, id(row, 2)?) else { return Ok(None) };
     let second = second_of_calls(row, ThreadId(thread), OpId(op))?;
-    let mut sum = empty_sum(second.thread, second.op);
+    let mut sum = CallSum::new(second.thread, second.op);
     add_second(&mut sum, &second, row)?;
     Ok((sum.calls > 0).then_some(sum))
 }

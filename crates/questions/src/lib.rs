@@ -10,12 +10,14 @@
 //! | `reading` | a part of a trace that is being read: typed rows of guarded statements |
 //! | `parameters` | what many questions have in common: which part of which trace, how much of the answer |
 //! | `basis` | what an answer is based on: its span, what was lost or sampled |
+//! | `kept` | how many calls have a record, of all that were made |
 //! | [`units`] | durations, moments, sizes and counts, as people write and read them |
 
 mod asked;
 mod basis;
 mod error;
 mod host;
+mod kept;
 mod parameters;
 mod question;
 pub mod questions;
@@ -26,6 +28,7 @@ pub use asked::{Asked, Control, Traces};
 pub use basis::Basis;
 pub use error::AskError;
 pub use host::{Host, NoHost};
+pub use kept::Kept;
 pub use parameters::{Length, Moment, Paging, Part};
 pub use question::{Ask, Question, find};
 pub use questions::QUESTIONS;

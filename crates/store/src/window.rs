@@ -7,7 +7,7 @@ mod calls;
 mod load;
 mod names;
 mod records;
-mod source;
+pub(crate) mod source;
 mod stacks;
 mod sums;
 

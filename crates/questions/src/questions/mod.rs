@@ -1,17 +1,29 @@
 //! One file for each question. A new one is a file and a line in [`QUESTIONS`].
 
+pub mod audit;
+pub mod calls;
 pub mod check;
+pub mod compare;
 pub mod demo;
 pub mod findings;
+pub mod record;
 pub mod slow_calls;
 pub mod sql;
+pub mod summary;
+pub mod timeline;
 
 use crate::Question;
 
 /// In the order in which somebody would ask them.
 pub const QUESTIONS: &[Question] = &[
     Question::of::<findings::Findings>(),
+    Question::of::<summary::Summary>(),
     Question::of::<slow_calls::SlowCalls>(),
+    Question::of::<calls::Calls>(),
+    Question::of::<timeline::Timeline>(),
+    Question::of::<audit::Audit>(),
+    Question::of::<record::Record>(),
+    Question::of::<compare::Compare>(),
     Question::of::<sql::Sql>(),
     Question::of::<check::Check>(),
     Question::of::<demo::Demo>(),

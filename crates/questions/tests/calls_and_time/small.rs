@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::{
-    Call, CallClass, CallStats, Frame, FrameKind, Histogram, Layer, ModuleId, OpId, Process, ProcessId, Session,
-    SessionEnd, Stack, StackId, StandsFor, Stretch, ThreadId, WaitReason, WalkEnd,
+    Call, CallClass, CallStats, Frame, FrameKind, Histogram, Layer, ModuleId, OpId, Process, Session, SessionEnd,
+    Stack, StackId, StandsFor, Stretch, ThreadId, WaitReason, WalkEnd,
 };
 use gpuwhy_questions::{AskError, Asked, Control, NoHost, Traces, find};
 use gpuwhy_store::{Limits, Options, Writer};
@@ -33,7 +33,6 @@ pub fn array<'v>(answer: &'v Value, pointer: &str) -> &'v [Value] {
 pub struct Small {
     pub writer: Writer,
     pub path: PathBuf,
-    pub process: ProcessId,
     /// 100 of process 100.
     pub main: ThreadId,
     /// 101 of process 100.
@@ -68,7 +67,6 @@ impl Small {
             launch: op("cuLaunchKernel", CallClass::Launch, Some("cudaLaunchKernel")),
             alloc: op("cuMemAlloc_v2", CallClass::Alloc, Some("cudaMalloc")),
             sync: op("cuStreamSynchronize", CallClass::Sync, Some("cudaStreamSynchronize")),
-            process: python,
             main: writer.thread(python, 100, name).unwrap(),
             worker: writer.thread(python, 101, "worker").unwrap(),
             loader: writer.thread(other, 200, "loader").unwrap(),

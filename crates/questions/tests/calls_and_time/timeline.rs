@@ -93,7 +93,8 @@ fn a_closer_look_shows_single_calls_and_what_began_before() {
     let trace = fed();
     let (from, to) = (START_NS + 600 * MS, START_NS + 601 * MS);
     let answer = ask(&trace.path, "timeline", json!({"from": from, "to": to}));
-    assert_eq!(tids(&answer), [100], "the loader's own wait is over, and it ended none in here");
+    assert_eq!(tids(&answer), [100, 200], "the loader is to end the wait that goes on");
+    assert!(items(&answer, 1, "waits").is_empty(), "its own is over");
     let calls = items(&answer, 0, "calls");
     assert_eq!(calls[0][..2], [-100 * MS as i64, 200 * MS as i64], "the sync is still under way");
     assert_eq!(items(&answer, 0, "waits")[0][0], -95 * MS as i64);

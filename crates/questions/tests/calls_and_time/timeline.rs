@@ -3,7 +3,7 @@
 use gpuwhy_model::{Call, StandsFor, Stretch};
 use serde_json::{Value, json};
 
-use crate::small::{Finished, MS, SECOND, START_NS, Small, array, ask, ask_all};
+use crate::small::{Finished, MS, START_NS, Small, array, ask, ask_all};
 
 fn numbers(item: &Value) -> Vec<i64> {
     item.as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
@@ -128,7 +128,7 @@ fn time_off_the_cpu_counts_stretches_without_a_record_too() {
     let all = StandsFor { count: 5, blocked_ns: 5 * MS, runqueue_ns: MS };
     let preempted = Stretch { reason: None, blocked_ns: 0, runqueue_ns: MS, all, ..small.wait(MS, 0, None) };
     small.writer.stretches(&[preempted]).unwrap();
-    let trace = small.finish(SECOND / SECOND);
+    let trace = small.finish(1);
     let answer = ask(&trace.path, "timeline", json!({}));
     assert_eq!(answer["lanes"][0]["off_cpu_ns"], 6 * MS);
     let wait = &items(&answer, 0, "waits")[0];

@@ -70,7 +70,7 @@ pub struct Asked<'a> {
 impl Asked<'_> {
     /// Opens a part of a trace; what is read from it stops when nobody waits for the answer any more.
     pub fn read(&self, part: &Part) -> Result<Reading, AskError> {
-        let trace = Trace::open(self.traces.path(part.trace.as_deref())?)?;
+        let trace = Trace::open_as_newest(self.traces.path(part.trace.as_deref())?)?;
         trace.stop_when(Arc::clone(&self.control.cancelled));
         let scope = part.scope(&trace)?;
         Reading::new(trace, scope, self.limits)

@@ -10,6 +10,7 @@
 //! | `reading` | a part of a trace that is being read: typed rows of guarded statements |
 //! | `parameters` | what many questions have in common: which part of which trace, how much of the answer |
 //! | `basis` | what an answer is based on: its span, what was lost or sampled |
+//! | `kept` | how many calls have a record, of all that were made |
 //! | [`folded`] | stacks as lines of text, for flame graphs |
 //! | [`text`] | words of traced programs, made harmless |
 //! | [`units`] | durations, moments, sizes and counts, as people write and read them |
@@ -19,6 +20,7 @@ mod basis;
 mod error;
 mod folded;
 mod host;
+mod kept;
 mod parameters;
 mod question;
 pub mod questions;
@@ -31,6 +33,7 @@ pub use basis::Basis;
 pub use error::AskError;
 pub use folded::folded;
 pub use host::{Host, NoHost};
+pub use kept::Kept;
 pub use parameters::{Length, Moment, Paging, Part};
 pub use question::{Ask, Question, find};
 pub use questions::QUESTIONS;

@@ -4,9 +4,17 @@ use std::time::{Duration, Instant};
 
 use gpuwhy_model::Span;
 use gpuwhy_store::{Limits, QueryError, Scope, Trace, Value, Window};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::AskError;
+
+const HALF_A_BUCKET_NS: i64 = 500_000_000;
+
+const EDGES: &str = "
+SELECT EXISTS (SELECT 1 FROM call_counts WHERE bucket_ns < ?) AS has_earlier,
+  (SELECT min(bucket_ns) FROM call_counts WHERE bucket_ns >= ?) AS first_ns,
+  (SELECT min(bucket_ns) FROM call_counts WHERE bucket_ns >= ?) AS after_ns";
 
 pub struct Reading {
     pub trace: Trace,
@@ -51,6 +59,23 @@ impl Reading {
         self.select(sql, values)?.into_iter().next().ok_or_else(missing)
     }
 
+    /// The only column of the only row of a statement, which it calls `number`.
+    pub fn number(&self, sql: &str, values: &[Value]) -> Result<u64, AskError> {
+        #[derive(Deserialize)]
+        struct Row {
+            number: u64,
+        }
+        Ok(self.select_one::<Row>(sql, values)?.number)
+    }
+
+    /// All names in the trace of a function that was asked for, as a JSON text; null where none was. For
+    /// `? IS NULL OR op IN (SELECT value FROM json_each(?))`.
+    pub fn names_of(&self, op: Option<&str>) -> Result<Value, AskError> {
+        let Some(op) = op else { return Ok(Value::Null) };
+        let names = self.trace.names_of(op, &self.limits())?;
+        Ok(Value::Text(serde_json::Value::from(names).to_string()))
+    }
+
     /// All of the part in memory, for analysis.
     pub fn window(&self) -> Result<Window, AskError> {
         Ok(self.trace.window(&self.scope)?)
@@ -66,7 +91,6 @@ impl Reading {
 
     /// Sums are kept for about a second from their bucket on: one that lies mostly in the span belongs to it.
     pub fn bucket_bounds(&self) -> [Value; 4] {
-        const HALF_A_BUCKET_NS: i64 = 500_000_000;
         let earlier = |value: Value| match value {
             Value::Integer(ns) => Value::Integer(ns.saturating_sub(HALF_A_BUCKET_NS)),
             other => other,
@@ -74,6 +98,25 @@ impl Reading {
         let [from, to, pid, same] = self.bounds();
         let to = if self.scope.to_ns.is_some() { earlier(to) } else { to };
         [earlier(from), to, pid, same]
+    }
+
+    /// How long the time is whose sums belong to the span: it begins and ends with a second that was summed up.
+    pub fn summed_ns(&self) -> Result<u64, AskError> {
+        #[derive(Deserialize)]
+        struct Edges {
+            has_earlier: u64,
+            first_ns: Option<u64>,
+            after_ns: Option<u64>,
+        }
+        let [from, to, ..] = self.bucket_bounds();
+        let edges: Edges = self.select_one(EDGES, &[from.clone(), from, to])?;
+        let near = |found: Option<u64>, ns: u64| {
+            let (least, most) =
+                (ns.saturating_sub(HALF_A_BUCKET_NS as u64), ns.saturating_add(HALF_A_BUCKET_NS as u64));
+            found.map_or(ns, |found| found.clamp(least, most))
+        };
+        let from_ns = near(edges.first_ns.filter(|_| edges.has_earlier > 0), self.span.from_ns);
+        Ok(near(edges.after_ns, self.span.to_ns).saturating_sub(from_ns))
     }
 
     /// What a file of an earlier version lacks is no mistake in the statement.

@@ -43,7 +43,7 @@ impl Filter {
         number("tid = ?", self.tid.map(u64::from));
         number("duration_ns >= ?", self.min_duration_ns);
         if let Some(op) = &self.op {
-            let known: Vec<&String> = known_ops.iter().filter(|known| unversioned(known) == unversioned(op)).collect();
+            let known: Vec<&String> = known_ops.iter().filter(|known| is_same(known, op)).collect();
             let marks = vec!["?"; known.len()].join(",");
             let is_named: Vec<String> = names.iter().map(|column| format!("{column} IN ({marks})")).collect();
             conditions.push(format!("({})", is_named.join(" OR ")));
@@ -52,6 +52,11 @@ impl Filter {
         let conditions = if conditions.is_empty() { "1".to_owned() } else { conditions.join(" AND ") };
         (conditions, parameters)
     }
+}
+
+/// Whether both are names of one function.
+pub(crate) fn is_same(name: &str, other: &str) -> bool {
+    unversioned(name) == unversioned(other)
 }
 
 /// A function's name without `_v2` and without the suffixes of the per-thread stream variants.

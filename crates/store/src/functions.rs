@@ -12,14 +12,15 @@ use rusqlite::{Connection, Error, Result};
 
 use crate::histogram;
 
-/// `percentile_ns(histogram, share)`, the aggregate `merge_histograms(histogram [, fraction])`, and `sqrt(number)`,
-/// which SQLite has only in some builds.
+/// `percentile_ns(histogram, share)`, the aggregates `merge_histograms(histogram [, fraction])` and
+/// `histogram_of(duration_ns)`, and `sqrt(number)`, which SQLite has only in some builds.
 pub(crate) fn add_to(connection: &Connection) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("sqrt", 1, flags, sqrt)?;
     connection.create_scalar_function("percentile_ns", 2, flags, percentile_ns)?;
     connection.create_aggregate_function("merge_histograms", 1, flags, MergeHistograms)?;
-    connection.create_aggregate_function("merge_histograms", 2, flags, MergeHistograms)
+    connection.create_aggregate_function("merge_histograms", 2, flags, MergeHistograms)?;
+    connection.create_aggregate_function("histogram_of", 1, flags, HistogramOf)
 }
 
 /// Like SQLite's own: nothing for what is no number or has no root.
@@ -57,6 +58,25 @@ impl Aggregate<WeightedHistogram, Option<String>> for MergeHistograms {
 
     fn finalize(&self, _: &mut Context<'_>, merged: Option<WeightedHistogram>) -> Result<Option<String>> {
         Ok(merged.map(|merged| histogram::to_json(&merged.rounded())))
+    }
+}
+
+struct HistogramOf;
+
+impl Aggregate<Histogram, Option<String>> for HistogramOf {
+    fn init(&self, _: &mut Context<'_>) -> Result<Histogram> {
+        Ok(Histogram::default())
+    }
+
+    fn step(&self, context: &mut Context<'_>, histogram: &mut Histogram) -> Result<()> {
+        if let Some(ns) = context.get::<Option<i64>>(0)? {
+            histogram.add(Histogram::index(u64::try_from(ns).unwrap_or(0)), 1);
+        }
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, histogram: Option<Histogram>) -> Result<Option<String>> {
+        Ok(histogram.map(|histogram| histogram::to_json(&histogram)))
     }
 }
 

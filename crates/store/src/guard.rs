@@ -97,6 +97,14 @@ impl Guard {
         answer.map_err(|error| explain(error, stopped_by, limits))
     }
 
+    /// Runs statements of our own under the same watch.
+    pub fn watch<T>(&self, limits: &Limits, work: impl FnOnce() -> rusqlite::Result<T>) -> Result<T, QueryError> {
+        self.start(limits);
+        let done = work();
+        let stopped_by = self.end();
+        done.map_err(|error| explain(Failure::Sqlite(error), stopped_by, limits))
+    }
+
     fn start(&self, limits: &Limits) {
         let most_memory = memory_used() + MOST_MEMORY;
         let mut state = self.state();

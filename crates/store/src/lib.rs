@@ -10,9 +10,11 @@ mod functions;
 mod guard;
 mod histogram;
 mod lock;
+mod older;
 mod reader;
 mod schema;
 mod site;
+mod spans;
 mod stack_times;
 mod window;
 mod writer;
@@ -23,6 +25,7 @@ pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
 pub use site::{is_same_origin, site_position};
+pub use spans::{CallSpan, WaitSpan};
 pub use stack_times::{StackSum, StackSums, StackTime, StackTimes, StacksOf};
 pub use window::{
     CallSecond, CallSum, Covered, LoadedStack, Op, Scope, SessionFacts, Thread, ThreadSecond, ThreadSum, Window,

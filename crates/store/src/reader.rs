@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::guard::Guard;
 use crate::schema::{APPLICATION_ID, SCHEMA_VERSION};
-use crate::{Answer, Filter, Limits, QueryError, StoreError, Value, functions};
+use crate::{Answer, Filter, Limits, QueryError, StoreError, Value, filter, functions, older};
 
 /// How long to wait for a writer that is just folding its log into the file.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,15 @@ pub struct Trace {
 
 impl Trace {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        Self::open_with(path.as_ref(), |_| Ok(()))
+    }
+
+    /// The same, and what a file of an earlier version lacks is there, empty: no statement needs to know versions.
+    pub fn open_as_newest(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path.as_ref(), older::stand_in)
+    }
+
+    fn open_with(path: &Path, fill: fn(&Connection) -> rusqlite::Result<()>) -> Result<Self, StoreError> {
         // An absolute path cannot be taken for a `file:` address.
         let path = std::path::absolute(path).map_err(|error| StoreError::from_io(path, error))?;
         check_kind(&path)?;
@@ -36,6 +44,9 @@ impl Trace {
         let version = check_schema(&path, &connection)?;
         let failed = |error| StoreError::from_sqlite(&path, error);
         functions::add_to(&connection).map_err(failed)?;
+        if version < SCHEMA_VERSION {
+            fill(&connection).map_err(failed)?;
+        }
         let guard = Guard::install(&mut connection).map_err(failed)?;
         Ok(Self { connection, guard, path, version })
     }
@@ -88,6 +99,22 @@ impl Trace {
             Some(Value::Integer(end_ns)) => u64::try_from(*end_ns).ok(),
             _ => None,
         })
+    }
+
+    /// Runs a statement of our own whose rows are too many to be kept, one look at each.
+    pub(crate) fn watched<T>(
+        &self,
+        limits: &Limits,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, QueryError> {
+        self.guard.watch(limits, || work(&self.connection))
+    }
+
+    /// All names in the trace of the function that somebody calls by this one: the driver's or the runtime's, with or
+    /// without a version such as `_v2`.
+    pub fn names_of(&self, op: &str, limits: &Limits) -> Result<Vec<String>, QueryError> {
+        let known = self.known_ops(limits)?;
+        Ok(known.into_iter().filter(|known| filter::is_same(known, op)).collect())
     }
 
     pub(crate) fn known_ops(&self, limits: &Limits) -> Result<Vec<String>, QueryError> {

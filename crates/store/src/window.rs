@@ -8,7 +8,7 @@ mod load;
 mod names;
 mod records;
 mod seconds;
-mod source;
+pub(crate) mod source;
 mod stacks;
 mod sums;
 

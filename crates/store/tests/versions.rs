@@ -342,3 +342,25 @@ fn a_trace_open_for_reading_goes_on_after_the_migration() {
     assert_eq!(count("SELECT sum(throttled_ns) FROM thread_times"), "0");
     drop(writer);
 }
+
+#[test]
+fn an_older_file_can_be_read_as_if_it_were_new() {
+    let (_directory, new) = temporary();
+    drop(open(&new).unwrap());
+    for &found in OLDER {
+        let (_directory, path) = older(found);
+        let before = std::fs::read(&path).unwrap();
+        let trace = Trace::open_as_newest(&path).unwrap();
+        let count = |sql: &str| trace.query(sql, &Limits::default()).unwrap().rows;
+        for view in views_without(found) {
+            assert_eq!(trace.query(&format!("SELECT * FROM {view}"), &Limits::default()).unwrap().rows.len(), 0);
+        }
+        let sums = "SELECT sum(count), sum(estimate) >= sum(count), sum(variance) >= 0 FROM call_stats";
+        assert_eq!(line(&count(sums)[0]), "33 1 1");
+        for table in lines(&new, "SELECT name FROM schema_tables") {
+            trace.query(&format!("SELECT * FROM {table} LIMIT 1"), &Limits::default()).unwrap();
+        }
+        assert!(!trace.has_stacks().unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}

@@ -76,7 +76,7 @@ tables! {
         blocked_ns INTEGER "ns" "Sum of their time blocked.";
         bytes INTEGER "bytes" "Sum of their sizes.";
         errors INTEGER "calls" "Calls that returned an error.";
-        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`: eight buckets per power of two. `json_each` reads it anywhere. In `gpuwhy query`, `percentile_ns(histogram, 0.99)` is for one row and `percentile_ns(merge_histograms(histogram, fraction), 0.99)` for many: each row weighs as many calls as it stands for.";
+        histogram TEXT "" "Durations as JSON, `[[lower bound in ns, calls], ...]`: eight buckets per power of two. `json_each` reads it anywhere. In `gpuwhy query`, `percentile_ns(histogram, 0.99)` is for one row and `percentile_ns(merge_histograms(histogram, fraction), 0.99)` for many: each row weighs as many calls as it stands for. `histogram_of(duration_ns)` makes one of single calls.";
         fraction REAL "" "Share of the time the function was probed, or of the calls that were seen where a bucket came in parts; counts are exact at 1.";
         session_id INTEGER "" "The run of the tracer.";
     }

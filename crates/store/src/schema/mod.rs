@@ -43,6 +43,16 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
+/// The tables of this version, without views.
+pub(crate) fn tables() -> impl Iterator<Item = &'static Table> {
+    list::TABLES.iter().filter(|table| table.kind == "table")
+}
+
+/// This version's views over tables of any version, which may lack an index that only makes them faster.
+pub(crate) fn temporary_views() -> String {
+    VIEWS.replace("CREATE VIEW ", "CREATE TEMP VIEW ").replace(" INDEXED BY calls_stacks", "")
+}
+
 fn create_views(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(VIEWS)
 }

@@ -102,22 +102,22 @@ fn join(spans: &mut Vec<Span>, next: Span) {
 }
 
 /// SQLite's integers are signed; a time beyond is cut.
-pub(super) fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// Times, durations and counts are never negative; one that is counts as none.
-pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
 }
 
 /// Ids are small numbers; one that is not belongs to nothing.
-pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u32>> {
+pub(crate) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u32>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|id| u32::try_from(id).ok()))
 }
 
 /// The value whose word is in the file; `None` for words of other versions.
-pub(super) fn word<T: Copy + 'static>(
+pub(crate) fn word<T: Copy + 'static>(
     row: &Row<'_>,
     column: usize,
     all: &'static [T],

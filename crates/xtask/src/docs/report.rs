@@ -19,8 +19,11 @@ pub fn render() -> Result<Option<String>> {
     Ok(Some(format!("{text}\n")))
 }
 
+/// What a part's results promise.
+type Promises = fn(&Value) -> Vec<Value>;
+
 /// Kept results, and what they say about promises.
-const PARTS: &[(&str, fn(&Value) -> Vec<Value>)] = &[
+const PARTS: &[(&str, Promises)] = &[
     ("accuracy.json", causes),
     ("gpu-causes.json", causes_on_a_gpu),
     ("stacks.json", stacks),

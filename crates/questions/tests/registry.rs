@@ -1,0 +1,125 @@
+//! What holds for every question, whatever it asks: doors rely on it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+
+use gpuwhy_questions::{AskError, Asked, Control, NoHost, QUESTIONS, Question, Traces};
+use gpuwhy_store::Limits;
+use serde_json::{Value, json};
+
+/// A real recording: a program whose input comes too slowly from a disk.
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpuwhy/data/demo.trace")
+}
+
+fn ask(question: &Question, parameters: Value) -> Result<Value, AskError> {
+    let traces = Traces::new([demo()]);
+    let asked = Asked { traces: &traces, host: &NoHost, limits: Limits::default(), control: Control::default() };
+    question.ask(parameters, &asked)
+}
+
+/// Parameters that a question cannot do without.
+fn needed(question: &Question) -> Value {
+    match question.name {
+        "sql" => json!({"sql": "SELECT op, duration_ns, NULL, 1.5, x'00' FROM cuda_events LIMIT 3"}),
+        "record" => json!({"ref": a_ref()}),
+        _ => json!({}),
+    }
+}
+
+fn a_ref() -> String {
+    let findings = QUESTIONS.iter().find(|question| question.name == "findings").unwrap();
+    let answer = ask(findings, json!({})).unwrap();
+    let cited = answer.pointer("/findings/0/chain").and_then(Value::as_array).unwrap();
+    let refs = cited.iter().flat_map(|edge| edge["refs"].as_array().unwrap());
+    refs.filter_map(Value::as_str).next().unwrap().to_owned()
+}
+
+/// Those that a trace can answer; the others need a host.
+fn answerable() -> impl Iterator<Item = &'static Question> {
+    QUESTIONS.iter().filter(|question| !matches!(ask(question, needed(question)), Err(AskError::NotHere { .. })))
+}
+
+#[test]
+fn every_question_says_in_full_sentences_what_it_answers() {
+    for question in QUESTIONS {
+        let about = question.about();
+        assert!(about.len() > 40 && about.trim_end().ends_with('.'), "{}: {about:?}", question.name);
+    }
+}
+
+#[test]
+fn names_and_aliases_are_words_and_no_two_questions_share_one() {
+    let mut names: Vec<&str> = QUESTIONS.iter().flat_map(|one| one.aliases.iter().copied().chain([one.name])).collect();
+    let is_word = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    assert!(names.iter().all(is_word), "{names:?}");
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn every_parameter_is_described_and_the_answer_is_an_object() {
+    for question in QUESTIONS {
+        let input = question.input().to_value();
+        assert_eq!(input["type"], "object", "{}", question.name);
+        let properties = input["properties"].as_object().unwrap();
+        for (name, property) in properties {
+            let description = property["description"].as_str().unwrap_or_default();
+            assert!(description.len() > 10, "{}.{name} is not described", question.name);
+        }
+        assert_eq!(question.output().to_value()["type"], "object", "{}", question.name);
+    }
+}
+
+#[test]
+fn every_answer_is_what_the_question_promises() {
+    let mut answered = 0;
+    for question in answerable() {
+        let answer = ask(question, needed(question)).unwrap();
+        let schema = question.output().to_value();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<String> =
+            validator.iter_errors(&answer).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{}: {errors:#?}", question.name);
+        answered += 1;
+    }
+    assert!(answered >= QUESTIONS.len() - 4, "only {answered} questions were asked");
+}
+
+#[test]
+fn an_answer_of_another_shape_would_not_pass() {
+    let question = QUESTIONS.iter().find(|question| question.name == "summary").unwrap();
+    let validator = jsonschema::validator_for(&question.output().to_value()).unwrap();
+    let mut answer = ask(question, json!({})).unwrap();
+    assert!(validator.is_valid(&answer));
+    answer["totals"]["calls"] = json!("many");
+    assert!(!validator.is_valid(&answer));
+    answer.as_object_mut().unwrap().shift_remove("totals");
+    assert!(!validator.is_valid(&answer));
+}
+
+#[test]
+fn parameters_fit_their_own_schema_and_unknown_ones_are_refused() {
+    for question in QUESTIONS {
+        let schema = question.input().to_value();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let needed = needed(question);
+        assert!(validator.is_valid(&needed), "{}", question.name);
+        let error = ask(question, json!({"no_such_parameter": 1})).unwrap_err();
+        assert_eq!(error.code(), "bad_parameters", "{}", question.name);
+    }
+}
+
+#[test]
+fn the_command_line_gives_the_parameters_that_the_schema_names() {
+    for question in QUESTIONS {
+        let command = question.command();
+        let schema = question.input().to_value();
+        let known = schema["properties"].as_object().unwrap();
+        for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+            assert!(known.contains_key(argument.get_id().as_str()), "{}: {}", question.name, argument.get_id());
+        }
+    }
+}

@@ -149,7 +149,7 @@ fn spans_that_make_no_sense_and_files_that_are_none_are_refused() {
     small_trace::write(&file);
     let name = file.to_str().unwrap();
     for (arguments, code, words) in [
-        (vec!["explain", name, "--from", "20", "--to", "10"], 1, "--from is not before --to"),
+        (vec!["explain", name, "--from", "20", "--to", "10"], 1, "from: it is not before `to`"),
         (vec!["explain", name, "--from", "noon"], 2, "is no moment"),
         (vec!["explain", name, "--since", "5m", "--from", "1"], 2, "cannot be used with"),
         (vec!["explain", "/no/such/file.db"], 1, "there is no file"),

@@ -5,15 +5,14 @@ mod page;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use gpuwhy_model::{Explanation, Severity};
-use gpuwhy_store::{Scope, Trace};
+use gpuwhy_questions::{Length, Moment, Part};
+use gpuwhy_store::Trace;
 
 use super::newest_trace;
-use gpuwhy_questions::units::{parse_duration, parse_moment};
 
 /// Say why the GPU waits: the root cause, the evidence, and what to change.
 #[derive(Args)]
@@ -24,14 +23,14 @@ pub struct Explain {
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     db: Option<PathBuf>,
     /// Only the last part of the trace: 30s, 5m, 2h, counted back from its end.
-    #[arg(long, value_parser = parse_duration, conflicts_with_all = ["from", "to"])]
-    since: Option<Duration>,
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to"])]
+    since: Option<Length>,
     /// Only from this moment on: 2026-01-31T12:00:00Z, a time of today, or nanoseconds since 1970.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    from: Option<u64>,
+    #[arg(long, value_name = "MOMENT")]
+    from: Option<Moment>,
     /// Only up to this moment.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    to: Option<u64>,
+    #[arg(long, value_name = "MOMENT")]
+    to: Option<Moment>,
     /// Only what this process suffers from.
     #[arg(long)]
     pid: Option<u32>,
@@ -50,23 +49,14 @@ impl Explain {
             None => newest_trace()?,
         };
         let trace = Trace::open(&file)?;
-        let explanation = gpuwhy_analysis::explain(&trace.window(&self.scope(&trace)?)?);
+        let explanation = gpuwhy_analysis::explain(&trace.window(&self.part().scope(&trace)?)?);
         print(&explanation, self.json)?;
         let found = explanation.findings.iter().any(|finding| finding.severity > Severity::Low);
         Ok(if self.exit_code && found { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }
 
-    fn scope(&self, trace: &Trace) -> Result<Scope> {
-        let (mut from_ns, to_ns) = (self.from, self.to);
-        if let (Some(from), Some(to)) = (from_ns, to_ns)
-            && from >= to
-        {
-            bail!("--from is not before --to");
-        }
-        if let Some(since) = self.since {
-            from_ns = trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.as_nanos() as u64));
-        }
-        Ok(Scope { from_ns, to_ns, pid: self.pid })
+    fn part(&self) -> Part {
+        Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid }
     }
 }
 

@@ -64,7 +64,8 @@ SELECT 'cuda:' || timestamp_ns AS ref, timestamp_ns, duration_ns, running_ns, ru
 FROM cuda_events
 LEFT JOIN stacks ON stacks.id = cuda_events.stack_id
 LEFT JOIN (SELECT id AS frame, file, line, function FROM frames) ON frame = stacks.site_frame_id
-WHERE timestamp_ns >= ? AND timestamp_ns < ? AND (? IS NULL OR pid = ?) AND (? IS NULL OR op = ? OR runtime_op = ?)
+WHERE timestamp_ns >= ? AND timestamp_ns < ? AND (? IS NULL OR pid = ?)
+  AND (? IS NULL OR op IN (SELECT value FROM json_each(?)) OR runtime_op IN (SELECT value FROM json_each(?)))
 ORDER BY duration_ns DESC, timestamp_ns LIMIT ? OFFSET ?";
 
 impl Ask for SlowCalls {
@@ -74,9 +75,9 @@ impl Ask for SlowCalls {
 
     fn ask(&self, asked: &Asked<'_>) -> Result<Calls, AskError> {
         let reading = asked.read(&self.part)?;
-        let op = self.op.clone().map_or(Value::Null, Value::Text);
+        let names = reading.names_of(self.op.as_deref())?;
         let page = [self.paging.limit()? + 1, self.paging.offset()?].map(|number| Value::Integer(number as i64));
-        let values = [&reading.bounds()[..], &[op.clone(), op.clone(), op], &page].concat();
+        let values = [&reading.bounds()[..], &[names.clone(), names.clone(), names], &page].concat();
         let mut calls = reading.select(SQL, &values)?;
         let next = self.paging.cut(&mut calls)?;
         Ok(Calls { basis: Basis::of(&reading)?, calls, next })

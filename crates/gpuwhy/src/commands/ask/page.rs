@@ -42,7 +42,7 @@ fn object(text: &mut String, fields: &Map<String, Value>, depth: usize) {
 fn is_plain(fields: &Map<String, Value>) -> bool {
     fields.values().all(|value| match value {
         Value::Object(_) => false,
-        Value::Array(items) => !items.iter().any(|item| item.is_object() || item.is_array()),
+        Value::Array(items) => !items.iter().any(Value::is_object),
         _ => true,
     })
 }
@@ -86,14 +86,16 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Moments are not lengths, and are left as they are given back.
-const MOMENTS: &[&str] = &["timestamp_ns", "from_ns", "to_ns", "at_ns", "bucket_ns", "started_ns", "ended_ns"];
+/// What is this long is no length but a moment, and left as it can be given back.
+const MOMENTS_NS: u64 = 1_000_000_000_000_000_000;
 
 fn cell(name: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Number(number) => self::number(name, number),
+        // Rows of numbers are for drawing.
+        Value::Array(items) if items.iter().any(Value::is_array) => format!("{} items", count(items.len() as u64)),
         Value::Array(items) => items.iter().map(|item| cell(name, item)).collect::<Vec<_>>().join(", "),
         Value::Object(fields) => {
             let said = fields.iter().filter(|(_, value)| !is_empty(value));
@@ -106,8 +108,7 @@ fn cell(name: &str, value: &Value) -> String {
 fn number(name: &str, number: &serde_json::Number) -> String {
     let whole = number.as_u64();
     match (name, whole) {
-        _ if MOMENTS.contains(&name) => number.to_string(),
-        (_, Some(ns)) if name.ends_with("_ns") => duration(ns),
+        (_, Some(ns)) if (name == "ns" || name.ends_with("_ns")) && ns < MOMENTS_NS => duration(ns),
         _ if name.ends_with("share") || name.ends_with("fraction") => share(number.as_f64().unwrap_or(0.0)),
         (_, Some(bytes)) if name.ends_with("bytes") => size(bytes),
         (_, Some(whole)) if name.ends_with("count") || name.ends_with("calls") => count(whole),
@@ -132,12 +133,12 @@ mod tests {
     #[test]
     fn an_answer_is_lines_and_tables_with_units() {
         let answer = json!({
-            "window": {"from_ns": 5, "to_ns": 9},
+            "window": {"from_ns": 1_700_000_000_000_000_005u64},
             "calls": [{"op": "cuLaunchKernel", "duration_ns": 1500, "line": null}, {"op": "a\u{1b}[31m", "duration_ns": 7}],
             "next": null,
         });
         let page = page(&answer);
-        assert!(page.contains("window:\n  from_ns: 5\n  to_ns: 9\n"), "{page}");
+        assert!(page.contains("window:\n  from_ns: 1700000000000000005\n"), "{page}");
         assert!(page.contains("1.50 us") && page.contains("a\\u{1b}[31m"), "{page}");
         assert!(!page.contains("next") && !page.contains("line"), "{page}");
     }

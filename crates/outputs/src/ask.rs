@@ -80,6 +80,11 @@ impl Asker {
         self.running.load(Ordering::Relaxed)
     }
 
+    /// How many wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Withdraws all questions; no other is asked from now on.
     pub fn stop(&self) {
         self.stopping.cancel();

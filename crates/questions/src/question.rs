@@ -40,8 +40,8 @@ impl Question {
             name: Q::NAME,
             aliases: Q::ALIASES,
             acts: Q::ACTS,
-            input: schema_of::<Q>,
-            output: schema_of::<Q::Answer>,
+            input: || schema_of::<Q>(SchemaSettings::draft2020_12().for_deserialize()),
+            output: || schema_of::<Q::Answer>(SchemaSettings::draft2020_12().for_serialize()),
             command: Q::augment_args,
             parameters: |matches| Ok(stripped(to_json(Q::from_arg_matches(matches)?))),
             answer: answer::<Q>,
@@ -128,8 +128,8 @@ fn stripped(parameters: Value) -> Value {
 }
 
 /// Complete in itself, as MCP and OpenAPI 3.1 want it.
-fn schema_of<T: JsonSchema>() -> Schema {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
+fn schema_of<T: JsonSchema>(settings: SchemaSettings) -> Schema {
+    let settings = settings.with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });

@@ -32,6 +32,7 @@ pub struct Health {
     /// The traces that are served, by name.
     traces: Vec<String>,
     questions_running: usize,
+    questions_waiting: usize,
     uptime_s: u64,
     /// Requests that could not be put on record.
     audit_lines_lost: u64,
@@ -43,6 +44,7 @@ pub async fn health(State(doors): State<Arc<Doors>>) -> Json<Health> {
         version: env!("CARGO_PKG_VERSION"),
         traces: doors.asker.traces().names().collect(),
         questions_running: doors.asker.running(),
+        questions_waiting: doors.asker.waiting(),
         uptime_s: doors.since.elapsed().as_secs(),
         audit_lines_lost: doors.audit.lost(),
     })

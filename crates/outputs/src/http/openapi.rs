@@ -88,10 +88,10 @@ fn fixed_paths() -> Map<String, Value> {
     let versions = json!({"type": "object", "required": ["gpuwhy"], "properties": {"gpuwhy": text}});
     let health = json!({
         "type": "object",
-        "required": ["status", "version", "traces", "questions_running", "uptime_s", "audit_lines_lost"],
+        "required": ["status", "version", "traces", "questions_running", "questions_waiting", "uptime_s", "audit_lines_lost"],
         "properties": {
             "status": text, "version": text, "traces": {"type": "array", "items": text},
-            "questions_running": number, "uptime_s": number, "audit_lines_lost": number
+            "questions_running": number, "questions_waiting": number, "uptime_s": number, "audit_lines_lost": number
         }
     });
     let tools = json!({

@@ -145,19 +145,22 @@ async fn fitting(
     mut parameters: Value,
     progress: Progress,
 ) -> Result<Arc<Answer>, Refusal> {
+    let can_shrink = has_limit(question);
+    let mut limit = usize::MAX;
     loop {
         let answer = asker.ask(question, parameters.clone(), Arc::clone(&progress)).await?;
         if answer.bytes <= MOST_BYTES {
             return Ok(answer);
         }
-        let rows = if has_limit(question) { fewer_rows(&answer) } else { None };
-        let Some(rows) = rows else {
-            return Err(Refusal::TooLarge { bytes: answer.bytes, most: MOST_BYTES });
-        };
+        // Each round asks for fewer rows than the one before, so there is an end.
+        match rows_that_fit(&answer).filter(|rows| can_shrink && *rows < limit) {
+            Some(rows) => limit = rows,
+            None => return Err(Refusal::TooLarge { bytes: answer.bytes, most: MOST_BYTES }),
+        }
         if parameters.is_null() {
             parameters = Value::Object(Map::new());
         }
-        parameters["limit"] = rows.into();
+        parameters["limit"] = limit.into();
     }
 }
 
@@ -165,12 +168,11 @@ fn has_limit(question: &Question) -> bool {
     question.input().pointer("/properties/limit").is_some()
 }
 
-/// How many rows of the longest list would fit, if that is fewer than there are.
-fn fewer_rows(answer: &Answer) -> Option<usize> {
+/// How many rows of the longest list would fit.
+fn rows_that_fit(answer: &Answer) -> Option<usize> {
     let lists = answer.value.as_object()?.values().filter_map(Value::as_array);
     let rows = lists.map(Vec::len).max()?;
-    let fit = rows * (MOST_BYTES * 9 / 10) / answer.bytes;
-    (fit >= 1 && fit < rows).then_some(fit)
+    Some(rows * (MOST_BYTES * 9 / 10) / answer.bytes).filter(|fit| *fit >= 1)
 }
 
 fn told(answer: &Answer) -> CallToolResult {

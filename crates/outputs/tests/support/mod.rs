@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gpuwhy_model::Session;
 use gpuwhy_outputs::{Asker, Bounds, Patience, Plain, Server, Settings, TlsFiles, Token};
 use gpuwhy_questions::{Host, NoHost};
+use gpuwhy_store::{Options, Writer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+pub mod schema;
 pub mod stdio;
 
 pub const TOKEN: &str = "a-token-for-tests-only-0123456789";
@@ -23,11 +26,14 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// A statement that never ends by itself.
 pub const ENDLESS: &str = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
 
-/// A recording of a real stall.
+/// A recording of a real stall, brought to the newest version as whoever writes to it does.
 pub fn demo_trace(folder: &Path) -> PathBuf {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpuwhy/data/demo.trace");
     let file = folder.join("demo.db");
     std::fs::copy(recorded, &file).unwrap();
+    drop(Writer::open(&file, &Session::default(), &Options::default()).unwrap());
+    let trace = rusqlite::Connection::open(&file).unwrap();
+    trace.execute("DELETE FROM sessions WHERE started_ns = 0", []).unwrap();
     file
 }
 

@@ -97,6 +97,7 @@ impl Asker {
         parameters: Value,
         progress: Progress,
     ) -> Result<Arc<Answer>, Refusal> {
+        let parameters = with_integers(parameters);
         let key = depends_on_traces(question).then(|| Key::new(question.name, &parameters, &self.files));
         if let Some(known) = key.as_ref().and_then(|key| self.cache.find(key)) {
             return Ok(known);
@@ -167,6 +168,19 @@ impl Asker {
             },
             () = self.stopping.cancelled() => Err(Refusal::Stopping),
         }
+    }
+}
+
+/// In JSON 5.0 is an integer, and some clients write it so.
+fn with_integers(parameters: Value) -> Value {
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    let integer = |value: Value| match value.as_f64() {
+        Some(number) if value.is_f64() && number.fract() == 0.0 && number.abs() <= MOST => Value::from(number as i64),
+        _ => value,
+    };
+    match parameters {
+        Value::Object(all) => all.into_iter().map(|(name, value)| (name, integer(value))).collect(),
+        other => other,
     }
 }
 

@@ -91,6 +91,16 @@ fn sql_has_a_path_of_its_own() {
 }
 
 #[test]
+fn a_number_without_a_fraction_is_an_integer() {
+    let served = Start::default().serve();
+    let rows = |limit: &str| {
+        let body = format!("{{\"sql\": \"SELECT * FROM schema_tables\", \"limit\": {limit}}}");
+        served.send("POST", "/api/v1/sql", support::JSON, &body).json()["rows"].as_array().unwrap().len()
+    };
+    assert_eq!((rows("3.0"), rows("3")), (3, 3));
+}
+
+#[test]
 fn versions_health_and_the_document_are_there() {
     let served = Start::default().serve();
     assert_eq!(served.get("/api/versions").json(), json!({"gpuwhy": "0.1"}));
@@ -109,6 +119,8 @@ fn what_is_wrong_is_told_by_status_and_code() {
     let cases = [
         (served.ask("findings", &json!({"from": 5, "to": 4})), 400, "bad_parameters"),
         (served.ask("findings", &json!([])), 400, "bad_parameters"),
+        (served.ask("findings", &json!(null)), 400, "bad_parameters"),
+        (served.ask("findings", &json!({"pid": 1.5})), 400, "bad_parameters"),
         (served.ask("findings", &json!({"trace": "x.db"})), 404, "no_such_trace"),
         (served.ask("no_such_question", &json!({})), 404, "no_such_question"),
         (served.ask("check", &json!({})), 409, "not_available"),

@@ -159,8 +159,8 @@ fn a_client_that_takes_nothing_loses_its_connection() {
 /// Whether the server has closed it: writing fails some time after.
 fn stream_is_closed(stream: &mut std::net::TcpStream) -> bool {
     stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-    match stream.write(b"x") {
-        Ok(_) => false,
+    match stream.write_all(b"x") {
+        Ok(()) => false,
         Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
     }
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::Method;
@@ -28,6 +28,7 @@ use crate::mcp::harmless;
 /// Lines that wait to be written.
 const MOST_LINES: usize = 4096;
 const LONGEST_PATH: usize = 256;
+const LONGEST_CLOSE: Duration = Duration::from_secs(2);
 
 pub struct Audit {
     log: Arc<Log>,
@@ -79,12 +80,13 @@ impl Audit {
         self.log.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until all is written.
+    /// Waits until all is written, but not for ever: standard error may be a pipe that nobody reads.
     pub fn close(&self) {
         drop(self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            let _ = writer.join();
+        let deadline = Instant::now() + LONGEST_CLOSE;
+        while writer.as_ref().is_some_and(|writer| !writer.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
         }
         if self.lost() > 0 {
             tracing::error!(lines = self.lost(), "the audit log is not complete");

@@ -3,6 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use gpuwhy_questions::AskError;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -12,7 +13,7 @@ use crate::Refusal;
 
 pub const MOST_BYTES: usize = 1 << 20;
 
-/// The parameters in a body; none at all is none.
+/// The parameters in a body. No body at all is no parameters.
 pub async fn parameters(headers: &HeaderMap, body: Body, patience: &Patience) -> Result<Value, Refusal> {
     let is_json = is_json(headers);
     if !is_json && headers.contains_key(CONTENT_TYPE) {
@@ -22,11 +23,14 @@ pub async fn parameters(headers: &HeaderMap, body: Body, patience: &Patience) ->
     match bytes.is_empty() {
         true => Ok(Value::Null),
         false if !is_json => Err(Refusal::NotJson),
-        false => parse(&bytes),
+        false => match parse(&bytes)? {
+            Value::Null => Err(AskError::Parameters { message: "parameters are a JSON object".to_owned() }.into()),
+            parameters => Ok(parameters),
+        },
     }
 }
 
-pub fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
+fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(bytes).map_err(|error| Refusal::Malformed { message: error.to_string() })
 }
 

@@ -1,7 +1,7 @@
 //! Asks a question on a thread of its own. There is an end to how many are asked at once, how many wait for their turn, how
 //! long one takes and how big its answer is; and one that nobody waits for any more is withdrawn.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Asker {
             () = self.stopping.cancelled() => return Err(Refusal::Stopping),
         };
         let value = match ended {
-            Ok(Ok(answer)) => answer?,
+            Ok(Ok(answer)) => answer.map_err(|error| self.without_folders(error))?,
             Ok(Err(_)) => return Err(AskError::Failed { message: format!("{} broke off", question.name) }.into()),
             Err(_) => return Err(AskError::Query(QueryError::TimedOut { limit: self.bounds.time }).into()),
         };
@@ -144,6 +144,18 @@ impl Asker {
         let limits = Limits { time: self.bounds.time, ..Limits::default() };
         let asked = Asked { traces: &self.traces, host: self.host.as_ref(), limits, control };
         question.ask(parameters, &asked)
+    }
+
+    /// A client knows traces by name.
+    fn without_folders(&self, error: AskError) -> Refusal {
+        if !matches!(error, AskError::Trace(_)) {
+            return error.into();
+        }
+        tracing::warn!(%error, "a trace cannot be read");
+        let folders = self.files.iter().filter_map(|file| file.parent()).filter(|folder| *folder != Path::new(""));
+        let message =
+            folders.fold(error.to_string(), |text, folder| text.replace(&format!("{}/", folder.display()), ""));
+        Refusal::Trace { error, message }
     }
 
     /// A place among those that are asked at once, held until the question's thread is done.

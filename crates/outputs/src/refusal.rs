@@ -15,6 +15,9 @@ use crate::http::Remark;
 pub enum Refusal {
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// The same, in words for somebody who need not know where files lie.
+    #[error("{message}")]
+    Trace { error: AskError, message: String },
     #[error("the answer has {bytes} bytes; at most {most} are sent")]
     TooLarge { bytes: usize, most: usize },
     #[error("too many questions are being answered")]
@@ -53,7 +56,7 @@ impl Refusal {
     /// What kind of refusal it is, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Ask(error) => error.code(),
+            Self::Ask(error) | Self::Trace { error, .. } => error.code(),
             Self::TooLarge { .. } => "too_large",
             Self::Busy => "busy",
             Self::Stopping => "shutting_down",
@@ -74,7 +77,7 @@ impl Refusal {
 
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Ask(error) => status_of(error),
+            Self::Ask(error) | Self::Trace { error, .. } => status_of(error),
             Self::TooLarge { .. } | Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Busy | Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -91,7 +94,7 @@ impl Refusal {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Ask(error) => return error.hint(),
+            Self::Ask(error) | Self::Trace { error, .. } => return error.hint(),
             Self::TooLarge { .. } => {
                 "ask for less: a smaller `limit`, a shorter time with `since` or `from` and `to`, one `pid`, fewer columns"
             }

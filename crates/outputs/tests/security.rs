@@ -287,6 +287,22 @@ fn assert_fenced(text: &str, answer: &Value) {
 }
 
 #[test]
+fn where_a_trace_lies_is_not_told() {
+    let served = Start::default().serve();
+    let file = served.folder.path().join("demo.db");
+    std::fs::write(&file, "this is no trace at all").unwrap();
+    let damaged = served.ask("findings", &json!({}));
+    std::fs::remove_file(&file).unwrap();
+    let gone = served.ask("findings", &json!({}));
+    assert_eq!((damaged.status, damaged.code().as_str()), (500, "unreadable_trace"));
+    assert_eq!((gone.status, gone.code().as_str()), (404, "no_such_trace"));
+    for reply in [damaged, gone] {
+        assert!(reply.body.contains("demo.db"), "{}", reply.body);
+        assert!(!reply.body.contains(served.folder.path().to_str().unwrap()), "{}", reply.body);
+    }
+}
+
+#[test]
 fn what_a_client_sends_cannot_forge_the_record() {
     let mut served = Start::default().serve();
     let odd = "/api/v1/tools/x%0a%7b%22status%22:200%7d";

@@ -116,7 +116,38 @@ fn keep(path: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use flate2::write::GzEncoder;
+    use http_body_util::BodyExt;
+
     use super::*;
+
+    const TEXT: &[u8] = b"console.log('why')";
+
+    async fn asked(headers: &[(header::HeaderName, &'static str)]) -> (Response<()>, Vec<u8>) {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(TEXT).unwrap();
+        let gzip: &'static [u8] = encoder.finish().unwrap().leak();
+        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
+        let response = served(&File { path: "/app-0A1B2C3D.js", tag: "f00d", gzip }, &headers);
+        let (parts, body) = response.into_parts();
+        (Response::from_parts(parts, ()), body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    #[tokio::test]
+    async fn a_file_is_sent_packed_unpacked_or_not_at_all_as_the_client_wants() {
+        let (packed, body) = asked(&[(header::ACCEPT_ENCODING, "br, gzip")]).await;
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        assert_eq!(packed.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
+        assert_eq!(packed.headers()[header::ETAG], "\"f00d\"");
+        assert_eq!(unpacked(&body), TEXT);
+        let (plain, body) = asked(&[]).await;
+        assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
+        assert_eq!(body, TEXT);
+        let (same, body) = asked(&[(header::IF_NONE_MATCH, "\"f00d\"")]).await;
+        assert_eq!((same.status(), body.len()), (StatusCode::NOT_MODIFIED, 0));
+    }
 
     #[test]
     fn only_names_with_a_hash_are_kept_for_good() {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gpuwhy_capture::Problem;
+use gpuwhy_outputs::SettingsError;
 use gpuwhy_questions::AskError;
 use gpuwhy_store::{QueryError, StoreError};
 
@@ -47,6 +48,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return Some(problem.hint.clone());
         }
         if let Some(error) = cause.downcast_ref::<AskError>() {
+            return error.hint().map(str::to_owned);
+        }
+        if let Some(error) = cause.downcast_ref::<SettingsError>() {
             return error.hint().map(str::to_owned);
         }
         let store = cause.downcast_ref::<StoreError>().and_then(StoreError::hint);

@@ -39,6 +39,7 @@ impl AskError {
             Self::NoTrace { .. } => "no_such_trace",
             Self::NotFound { .. } => "not_found",
             Self::Trace(StoreError::NotFound { .. }) => "no_such_trace",
+            Self::Trace(StoreError::Cancelled { .. }) => "cancelled",
             Self::Trace(_) => "unreadable_trace",
             Self::Query(QueryError::NotReadOnly { .. }) => "not_read_only",
             Self::Query(QueryError::TimedOut { .. }) => "timed_out",

@@ -2,9 +2,12 @@
 
 mod ask;
 pub mod check;
+mod dashboard;
 pub mod demo;
 mod explain;
+mod mcp;
 mod query;
+mod serving;
 mod top;
 mod trace;
 
@@ -22,6 +25,8 @@ pub enum Command {
     Explain(explain::Explain),
     Query(query::Query),
     Ask(ask::Ask),
+    Mcp(mcp::Mcp),
+    Dashboard(dashboard::Dashboard),
     Demo(demo::Demo),
 }
 
@@ -34,6 +39,8 @@ impl Command {
             Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
             Self::Ask(command) => command.run(),
+            Self::Mcp(command) => command.run(),
+            Self::Dashboard(command) => command.run(),
             Self::Demo(command) => command.run(),
         }
     }

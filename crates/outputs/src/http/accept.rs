@@ -1,0 +1,126 @@
+//! Connections: so many at once, each in a task of its own, so that one that is slow or broken holds up no other.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::patience::{Patience, Taken};
+use super::{Doors, tls};
+
+/// More wait outside until one ends.
+const MOST_CONNECTIONS: usize = 256;
+/// The head of a request.
+const MOST_HEAD_BYTES: usize = 32 << 10;
+const MOST_HEADERS: usize = 64;
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    pub peer: SocketAddr,
+    pub here: SocketAddr,
+}
+
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<tls::Acceptor>,
+    router: Router,
+    doors: &Doors,
+    stop: CancellationToken,
+) {
+    let connections = TaskTracker::new();
+    let one = Connection { tls, router, patience: doors.patience, stop: stop.clone() };
+    tokio::select! {
+        () = accept(&listener, &one, &connections) => {}
+        () = stop.cancelled() => {}
+    }
+    drop(listener);
+    doors.asker.stop();
+    connections.close();
+    let _ = timeout(doors.patience.goodbye, connections.wait()).await;
+}
+
+async fn accept(listener: &TcpListener, one: &Connection, connections: &TaskTracker) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let one = one.clone();
+                connections.spawn(async move {
+                    let _place = place;
+                    if let Err(error) = one.serve(stream, peer).await {
+                        tracing::debug!(%peer, %error, "a connection broke");
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of descriptors, most likely: connections that end give some back.
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Connection {
+    tls: Option<tls::Acceptor>,
+    router: Router,
+    patience: Patience,
+    stop: CancellationToken,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let ends = Ends { peer, here: stream.local_addr()? };
+        let stream = Taken::new(stream, self.patience.taking);
+        let Some(tls) = self.tls.clone() else { return self.requests(stream, ends).await };
+        let encrypted = timeout(self.patience.handshake, tls.accept(stream)).await??;
+        self.requests(encrypted, ends).await
+    }
+
+    async fn requests(self, stream: impl AsyncRead + AsyncWrite + Unpin, ends: Ends) -> io::Result<()> {
+        let router = self.router;
+        let service = service_fn(move |request: Request<Incoming>| answer(router.clone(), request, ends));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.patience.head)
+            .max_headers(MOST_HEADERS)
+            .max_buf_size(MOST_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        ended.map_err(io::Error::other)
+    }
+}
+
+async fn answer(router: Router, request: Request<Incoming>, ends: Ends) -> Result<Response, Infallible> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ends);
+    router.oneshot(request).await
+}

@@ -1,0 +1,82 @@
+//! MCP over HTTP. The protocol is rmcp's; here a body gets its bounds, a call its line on record, and a cancellation the
+//! call it is meant for.
+//!
+//! No session is kept: a client of an older protocol gets an id that ties its cancellations to its calls, and that is all it
+//! is for.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::response::{IntoResponse, Response};
+use gpuwhy_questions::find;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Value, json};
+
+use super::{Doors, Remark, body};
+use crate::mcp::{Calls, McpServer, SESSION, random_hex};
+use crate::{Asker, Refusal};
+
+pub struct Mcp {
+    service: StreamableHttpService<McpServer, NeverSessionManager>,
+    calls: Calls,
+}
+
+impl Mcp {
+    pub fn new(asker: &Arc<Asker>) -> Self {
+        let calls = Calls::default();
+        let server = McpServer::with_calls(Arc::clone(asker), calls.clone());
+        // Host and Origin are checked for every path before a request comes here.
+        let config = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            .with_max_request_body_bytes(body::MOST_BYTES)
+            .disable_allowed_hosts();
+        let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
+        Self { service, calls }
+    }
+}
+
+pub async fn post(State(doors): State<Arc<Doors>>, request: Request) -> Response {
+    handled(&doors, request).await.unwrap_or_else(Refusal::into_response)
+}
+
+async fn handled(doors: &Doors, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    if !body::is_json(&parts.headers) {
+        return Err(Refusal::NotJson);
+    }
+    let bytes = body::bytes(&parts.headers, body, &doors.patience).await?;
+    let Ok(message) = serde_json::from_slice::<Value>(&bytes) else { return Ok(not_parsed()) };
+    let session = parts.headers.get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
+    let method = message["method"].as_str().unwrap_or_default();
+    if let (Some(session), "notifications/cancelled") = (&session, method) {
+        doors.mcp.calls.cancel(&(session.clone(), name_of(&message["params"]["requestId"])));
+    }
+    let is_first = session.is_none() && method == "initialize";
+    let mut response = doors.mcp.service.handle(Request::from_parts(parts, Body::from(bytes))).await.map(Body::new);
+    if is_first && let Ok(session) = HeaderValue::from_str(&random_hex()) {
+        response.headers_mut().insert(SESSION, session);
+    }
+    response.extensions_mut().insert(Remark { tool: tool(&message), refused: None });
+    Ok(response)
+}
+
+/// The question that a call asks.
+fn tool(message: &Value) -> Option<String> {
+    let name = message.pointer("/params/name").filter(|_| message["method"] == "tools/call");
+    find(name?.as_str()?).map(|question| question.name.to_owned())
+}
+
+fn name_of(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
+}
+
+fn not_parsed() -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "the body is no JSON"}});
+    let mut response = axum::Json(error).into_response();
+    *response.status_mut() = axum::http::StatusCode::BAD_REQUEST;
+    response
+}

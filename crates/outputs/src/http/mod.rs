@@ -1,0 +1,118 @@
+//! One port for MCP, the HTTP API and the dashboard. Every request goes the same way: who is it, put it on record, is it
+//! too much, and only then what it asks for. So a request that is refused is on record too.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `settings` | where to listen and what is demanded of clients; refuses what would be open to all |
+//! | `accept`, `tls`, `patience` | connections: how many, encrypted, and never for ever |
+//! | `chain` | the way of a request: `auth`, `audit`, `limit`, then a route |
+//! | `api`, `openapi`, `body` | the questions as paths |
+//! | `mcp` | the questions as tools |
+//! | `files` | the dashboard |
+
+mod accept;
+mod api;
+mod audit;
+mod auth;
+mod body;
+mod chain;
+mod files;
+mod limit;
+mod mcp;
+mod openapi;
+mod patience;
+mod settings;
+mod tls;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::Asker;
+use crate::Refusal;
+
+pub(crate) use audit::Remark;
+pub use auth::Token;
+pub use patience::Patience;
+pub use settings::{Plain, Settings, SettingsError, TlsFiles};
+
+/// What all requests share.
+pub(crate) struct Doors {
+    pub asker: Arc<Asker>,
+    pub entrance: auth::Entrance,
+    pub audit: audit::Audit,
+    pub rate: limit::Rate,
+    pub rooms: limit::Rooms,
+    pub patience: Patience,
+    pub mcp: mcp::Mcp,
+    pub has_dashboard: bool,
+    pub since: Instant,
+}
+
+/// A port that is bound and not yet served.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<tls::Acceptor>,
+    doors: Arc<Doors>,
+}
+
+impl Server {
+    pub async fn bind(settings: Settings, asker: Arc<Asker>) -> Result<Self, SettingsError> {
+        settings.check()?;
+        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
+        let audit = audit::Audit::open(settings.audit_log.as_deref())?;
+        let address = settings.address;
+        let cannot_bind = |source| SettingsError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
+        let address = listener.local_addr().map_err(cannot_bind)?;
+        let doors = Doors {
+            mcp: mcp::Mcp::new(&asker),
+            asker,
+            entrance: auth::Entrance { token: settings.token, allowed_hosts: settings.allowed_hosts },
+            audit,
+            rate: limit::Rate::new(settings.rate),
+            rooms: limit::Rooms::new(),
+            patience: settings.patience,
+            has_dashboard: settings.has_dashboard,
+            since: Instant::now(),
+        };
+        Ok(Self { listener, address, tls, doors: Arc::new(doors) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}/", self.address)
+    }
+
+    /// Serves until `stop` is cancelled; then questions are withdrawn and connections end.
+    pub async fn serve(self, stop: CancellationToken) {
+        let router = router(Arc::clone(&self.doors));
+        accept::serve(self.listener, self.tls, router, &self.doors, stop).await;
+        self.doors.audit.close();
+    }
+}
+
+fn router(doors: Arc<Doors>) -> Router {
+    Router::new()
+        .route("/api/versions", get(api::versions))
+        .route("/api/v1/health", get(api::health))
+        .route("/api/v1/tools/list", get(api::list))
+        .route("/api/v1/tools/{name}", post(api::tool))
+        .route("/api/v1/sql", post(api::sql))
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/mcp", post(mcp::post))
+        .fallback(files::file)
+        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&doors), chain::pass))
+        .with_state(doors)
+}

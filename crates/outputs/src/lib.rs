@@ -1,0 +1,21 @@
+//! The doors: the same questions over MCP, over HTTP and for the dashboard. A door asks and passes on; it never writes SQL
+//! and never looks into an answer.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`Asker`] | asks a question on a thread of its own: bounded in number, time and size, withdrawn when nobody waits |
+//! | [`http`] | one port: who may enter, what is on record, how much is too much, and what lies behind |
+//! | [`mcp`] | the questions as tools of an assistant, over stdio and over HTTP |
+//! | `refusal` | why there is no answer: a code, a status and a hint, the same in every door |
+//! | `catalog` | what the doors say about each question |
+
+mod ask;
+mod cache;
+mod catalog;
+pub mod http;
+pub mod mcp;
+mod refusal;
+
+pub use ask::{Answer, Asker, Bounds, Progress};
+pub use http::{Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
+pub use refusal::Refusal;

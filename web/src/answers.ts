@@ -1,0 +1,176 @@
+/** The answers of the server, as far as the pages read them. Names are those of the questions' fields. */
+import type { Moment } from "./exact";
+
+export interface Span {
+  from_ns: Moment;
+  to_ns: Moment;
+}
+
+export interface WalksEnded {
+  moment: string;
+  end: string;
+  python_end: string;
+  count: number;
+}
+
+export interface Coverage {
+  events: number;
+  lost: Record<string, number>;
+  sampled: { op: string; fraction: number }[];
+  unattached: string[];
+  stacks: WalksEnded[];
+}
+
+/** What every answer is based on. */
+export interface Basis {
+  trace: string;
+  window: Span;
+  coverage: Coverage;
+}
+
+export type Evidence = "explicit" | "observed" | "inferred" | "missing";
+export type Severity = "high" | "medium" | "low";
+
+export interface Place {
+  kind: string;
+  file: string;
+  line: number | null;
+  function: string | null;
+  role: "victim" | "culprit";
+}
+
+export interface Edge {
+  what: string;
+  evidence: Evidence;
+  ns: number;
+  refs: string[];
+}
+
+export interface Finding {
+  id: string;
+  cause: string;
+  severity: Severity;
+  confidence: number;
+  summary: string;
+  impact: { lost_ns: number; share: number; calls_affected: number; calls_total: number };
+  victim: { pid: number; tid: number; comm: string; device: number | null; container: string | null };
+  symptom: { op: string; p50_ns: number; p99_ns: number; worst_ns: number } | null;
+  culprit: { pid: number; tid: number; comm: string; detail: string } | null;
+  where: Place[];
+  chain: Edge[];
+  fix: string[];
+}
+
+export interface TimeSlice {
+  name: string;
+  ns: number;
+}
+
+export interface Steps {
+  count: number;
+  median_ns: number;
+  p99_ns: number;
+  marker: string;
+  change: { at_ns: Moment; factor: number } | null;
+}
+
+export interface Breakdown {
+  pid: number;
+  tid: number;
+  comm: string;
+  wall_ns: number;
+  parts: TimeSlice[];
+  steps: Steps | null;
+}
+
+export interface Explanation {
+  window: Span;
+  coverage: Coverage;
+  findings: Finding[];
+  ruled_out: { cause: string; why: string }[];
+  threads: Breakdown[];
+}
+
+export interface Rows {
+  columns: string[];
+  rows: (string | number | null)[][];
+  truncated: "rows" | "bytes" | null;
+}
+
+export interface SlowCall {
+  ref: string;
+  timestamp_ns: Moment;
+  duration_ns: number;
+  running_ns: number;
+  runqueue_ns: number;
+  blocked_ns: number;
+  pid: number;
+  tid: number;
+  comm: string;
+  op: string;
+  runtime_op: string | null;
+  kernel: string | null;
+  bytes: number | null;
+  ret_code: number | null;
+  blocked_on: string | null;
+  woken_by_pid: number | null;
+  woken_by_comm: string | null;
+  file: string | null;
+  line: number | null;
+  function: string | null;
+}
+
+export interface SlowCalls extends Basis {
+  calls: SlowCall[];
+  next: string | null;
+}
+
+export interface Process {
+  pid: number;
+  comm: string;
+  calls: number;
+}
+
+export interface Session {
+  started_ns: Moment;
+  ended_ns: Moment | null;
+  last_commit_ns: Moment;
+  host: string;
+  kernel: string;
+  gpus: string[];
+  driver: string | null;
+  command: string;
+  version: string;
+  budget: number | null;
+}
+
+export interface Summary extends Basis {
+  sessions: Session[];
+  processes: Process[];
+}
+
+export interface Frame {
+  kind: string;
+  function: string;
+  file: string | null;
+  line: number | null;
+  module: string | null;
+  is_inlined: boolean;
+}
+
+export interface Stack {
+  end: string | null;
+  python_end: string | null;
+  site: number | null;
+  frames: Frame[];
+}
+
+export type RecordValue = string | number | boolean | null;
+
+export interface FullRecord {
+  ref: string;
+  view: string;
+  record: Record<string, RecordValue>;
+  stack: Stack | null;
+  waker_stack: Stack | null;
+}

@@ -1,0 +1,89 @@
+/** The records behind a claim, in full. Which ones is part of the address, so a link can show them. */
+import { useEffect, useRef } from "preact/hooks";
+import type { FullRecord, RecordValue } from "../answers";
+import { Answered, useAnswer } from "./asked";
+import { Frames } from "./frames";
+import { change } from "../route";
+import { bytes, count, duration, timeOfDay } from "../units";
+
+const MOST = 12;
+
+export function RecordDrawer({ refs, trace }: { refs: string | undefined; trace: string | undefined }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (refs && !dialog.current?.open) dialog.current?.showModal();
+    if (!refs) dialog.current?.close();
+  }, [refs]);
+  const close = () => change({ record: "" });
+  const onBackdrop = (event: MouseEvent) => event.target === dialog.current && close();
+  const all = refs ? refs.split(",") : [];
+  return (
+    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onClose={close} onClick={onBackdrop}>
+      {refs && (
+        <>
+          <header class="drawer-head">
+            <h2 id="drawer-title">{all.length === 1 ? "Record" : `${all.length} records`}</h2>
+            <button type="button" onClick={close}>
+              Close
+            </button>
+          </header>
+          {all.slice(0, MOST).map((ref) => (
+            <OneRecord key={ref} name={ref} trace={trace} />
+          ))}
+        </>
+      )}
+    </dialog>
+  );
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  cuda: "Call into a GPU library",
+  sched: "Time off the CPU",
+  kernel: "Work of the kernel",
+  io: "Request to a disk",
+};
+
+function OneRecord({ name, trace }: { name: string; trace: string | undefined }) {
+  const asked = useAnswer<FullRecord>("record", { ref: name, trace });
+  return (
+    <section class="record">
+      <p class="muted">{KINDS[name.split(":")[0] ?? ""] ?? "Record"}</p>
+      <h3>{name}</h3>
+      <Answered of={asked} what="the record">
+        {(full) => (
+          <>
+            <dl class="fields">
+              {Object.entries(full.record)
+                .filter(([, value]) => value !== null && value !== "")
+                .map(([name, value]) => (
+                  <Field key={name} name={name} value={value} />
+                ))}
+            </dl>
+            {full.stack && <Frames title="Its stack, innermost first" stack={full.stack} />}
+            {full.waker_stack && <Frames title="What the thread that ended it was doing" stack={full.waker_stack} />}
+          </>
+        )}
+      </Answered>
+    </section>
+  );
+}
+
+function Field({ name, value }: { name: string; value: RecordValue }) {
+  return (
+    <>
+      <dt>{name.replace(/_ns$/, "").replaceAll("_", " ")}</dt>
+      <dd>{written(name, value)}</dd>
+    </>
+  );
+}
+
+/** The unit is in the field's name. */
+function written(name: string, value: RecordValue): string {
+  if (value === null) return "";
+  if (name === "timestamp_ns" || name.endsWith("_at_ns")) return timeOfDay(String(value), 1);
+  if (typeof value === "string") return value;
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (name.endsWith("_ns")) return duration(value);
+  if (name === "bytes" || name.endsWith("_bytes")) return `${bytes(value)} (${count(value)})`;
+  return String(value);
+}

@@ -174,3 +174,170 @@ export interface FullRecord {
   stack: Stack | null;
   waker_stack: Stack | null;
 }
+
+/** Offset, length, class, op, offset of the id or -1, how many. */
+export type TimelineCall = [number, number, number, number, number, number];
+/** Offset, blocked, waiting for a CPU, reason, the waker's lane or -1, offset of the id or -1, how many. */
+export type TimelineWait = [number, number, number, number, number, number, number];
+
+export interface TimelineLane {
+  pid: number;
+  tid: number;
+  comm: string;
+  process_comm: string;
+  is_dispatcher: boolean;
+  calls: TimelineCall[];
+  waits: TimelineWait[];
+}
+
+export interface TimelineAnswer extends Basis {
+  from_ns_text: string;
+  lanes: TimelineLane[];
+  ops: string[];
+  classes: string[];
+  reasons: string[];
+  wakes: [number, number, number][];
+  lanes_left_out: number;
+}
+
+export interface StepTime {
+  at_ns: Moment;
+  ns: number;
+  parts: TimeSlice[];
+}
+
+export interface ThreadTime extends Breakdown {
+  series: { from_ns: Moment; wall_ns: number; parts: TimeSlice[] }[];
+  median_step: StepTime | null;
+  slowest_step: StepTime | null;
+  calls_recorded: number;
+}
+
+export interface WhereTimeWent extends Basis {
+  bucket_length_ns: number;
+  threads: ThreadTime[];
+}
+
+export interface BlockedOn {
+  pid: number;
+  tid: number;
+  comm: string;
+  reason: string;
+  target_kind: string | null;
+  target: string | null;
+  woken_by_pid: number | null;
+  woken_by_tid: number | null;
+  woken_by_comm: string | null;
+  count: number;
+  blocked_ns: number;
+  max_ns: number;
+  max_ref: string;
+  file: string | null;
+  line: number | null;
+  function: string | null;
+  waker_file: string | null;
+  waker_line: number | null;
+  waker_function: string | null;
+}
+
+export interface Taker {
+  pid: number;
+  tid: number;
+  comm: string;
+  taken_by_pid: number;
+  taken_by_tid: number;
+  taken_by_comm: string;
+  ns: number;
+  records: number;
+}
+
+export interface OffCpuTimes extends Basis {
+  waits: BlockedOn[];
+  takers: Taker[];
+  next: string | null;
+}
+
+export interface CallRow {
+  op?: string;
+  layer?: string;
+  class?: string;
+  runtime_op?: string;
+  pid?: number;
+  tid?: number;
+  comm?: string;
+  device?: number;
+  count: number;
+  estimate: number;
+  error: number;
+  fraction: number;
+  sum_ns: number;
+  p50_ns: number | null;
+  p90_ns: number | null;
+  p99_ns: number | null;
+  max_ns: number;
+  running_ns: number;
+  runqueue_ns: number;
+  blocked_ns: number;
+  bytes: number;
+  errors: number;
+  histogram: [number, number][];
+}
+
+export interface Kept {
+  kept: number;
+  made: number;
+  share: number;
+}
+
+export interface CallStatistics extends Basis {
+  by: "op" | "process" | "thread" | "device";
+  calls: CallRow[];
+  next: string | null;
+  is_exact: boolean;
+  method: string;
+  kept: Kept;
+}
+
+export interface AuditedCall {
+  ref: string;
+  timestamp_ns: Moment;
+  duration_ns: number;
+  pid: number;
+  tid: number;
+  comm: string;
+  op: string;
+  kernel: string | null;
+  device: number | null;
+  bytes: number | null;
+  direction: string | null;
+  ret_code: number;
+  caller: string | null;
+  file: string | null;
+  line: number | null;
+}
+
+export interface AuditAnswer extends Basis {
+  calls: AuditedCall[];
+  next: string | null;
+  kept: Kept;
+}
+
+export interface RankedStack {
+  ns: number | null;
+  count: number;
+  share: number;
+  end: string | null;
+  python_end: string | null;
+  site: Frame | null;
+  frames: Frame[];
+}
+
+export interface RankedStacks extends Basis {
+  of: string;
+  total_ns: number | null;
+  total_count: number;
+  with_and_without_ns: number | null;
+  distinct: number;
+  stacks: RankedStack[];
+  next: string | null;
+}

@@ -44,11 +44,7 @@ pub(crate) fn of(situation: &Situation<'_>) -> Coverage {
 }
 
 fn stacks(situation: &Situation<'_>) -> Vec<WalksEnded> {
-    let ended = |walks: &StackWalks| {
-        let StackWalks { moment, end, python_end, count, .. } = *walks;
-        WalksEnded { moment, end, python_end, count }
-    };
-    let mut stacks: Vec<WalksEnded> = situation.window.stack_walks.iter().map(ended).collect();
+    let mut stacks: Vec<WalksEnded> = situation.window.stack_walks.iter().map(StackWalks::ended).collect();
     stacks.sort_by_key(|walks| std::cmp::Reverse(walks.count));
     stacks
 }

@@ -7,7 +7,7 @@ use gpuwhy_store::{CallSecond, CallSum, Op};
 
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
-use crate::steps;
+use crate::steps::{self, Gap};
 use crate::waits::{self, Waits};
 use crate::words::{part, share};
 
@@ -43,6 +43,8 @@ pub struct Dispatcher<'w> {
     pub waits: Waits,
     pub parts: Parts,
     pub steps: Option<Steps>,
+    /// Single steps, in the order of time.
+    pub gaps: Vec<Gap>,
 }
 
 impl Dispatcher<'_> {
@@ -107,7 +109,8 @@ fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'
     let parts = parts::of(situation, &sum.times, &calls, &waits);
     let from_ns = sum.times.bucket_ns.max(window.from_ns);
     let to_ns = sum.last_bucket_ns.saturating_add(SECOND_NS).min(window.to_ns).max(from_ns);
-    let steps = steps::find(situation, id, &calls, sum.times.wall_ns);
+    let found = steps::find(situation, id, &calls, sum.times.wall_ns);
+    let (steps, gaps) = found.map_or((None, Vec::new()), |found| (Some(found.steps), found.gaps));
     Some(Dispatcher {
         id,
         process_id: situation.process_id(id),
@@ -120,6 +123,7 @@ fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'
         waits,
         parts,
         steps,
+        gaps,
     })
 }
 

@@ -38,7 +38,7 @@ fn verdicts(situation: &Situation<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-fn breakdown(situation: &Situation<'_>, thread: &Dispatcher<'_>) -> Breakdown {
+pub(crate) fn breakdown(situation: &Situation<'_>, thread: &Dispatcher<'_>) -> Breakdown {
     let facts = situation.window.threads.get(&thread.id);
     Breakdown {
         pid: thread.process.map_or(0, |process| process.pid),

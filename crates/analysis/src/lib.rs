@@ -6,6 +6,7 @@
 //! | [`explain`] | the whole: what happened, who is to blame, what is innocent |
 //! | [`rules`] | one cause each: a file whose doc comment is its page in the documentation |
 //! | `dispatcher`, `parts`, `steps` | who feeds the GPU, where that thread's time went, what it does over and over |
+//! | [`DispatchThreads`] | the same closer up: by second and by step |
 //! | `class`, `waits` | what a blocked thread waited for, and for how long |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
@@ -25,6 +26,7 @@ mod ranking;
 pub mod rules;
 mod situation;
 mod steps;
+mod threads;
 mod waits;
 mod words;
 
@@ -32,3 +34,4 @@ pub use causes::causes_markdown;
 pub use confidence::HIGH as HIGH_CONFIDENCE;
 pub use coverage::NO_GAPS;
 pub use explain::explain;
+pub use threads::{DispatchThread, DispatchThreads, StepParts};

@@ -49,11 +49,20 @@ impl Parts {
 }
 
 pub(crate) fn of(situation: &Situation<'_>, times: &ThreadTimes, calls: &[&CallSum], waits: &Waits) -> Parts {
-    let calls_parts: BTreeMap<OpId, TimePart> =
-        calls.iter().map(|sum| (sum.op, part_of_call(situation, sum))).collect();
-    let mut parts = off_cpu(times, waits, &calls_parts);
+    split(times, calls, waits, &by_function(situation, calls))
+}
+
+/// Which part the calls of a function belong to.
+pub(crate) type ByFunction = BTreeMap<OpId, TimePart>;
+
+pub(crate) fn by_function(situation: &Situation<'_>, calls: &[&CallSum]) -> ByFunction {
+    calls.iter().map(|sum| (sum.op, part_of_call(situation, sum))).collect()
+}
+
+pub(crate) fn split(times: &ThreadTimes, calls: &[&CallSum], waits: &Waits, functions: &ByFunction) -> Parts {
+    let mut parts = off_cpu(times, waits, functions);
     parts.shrink_to(times.wall_ns);
-    let in_calls = in_calls(calls, &calls_parts, parts.rest_of(times.wall_ns));
+    let in_calls = in_calls(calls, functions, parts.rest_of(times.wall_ns));
     in_calls.0.into_iter().for_each(|(name, ns)| parts.add(name, ns));
     let reclaim_ns = reclaim_ns(times).saturating_sub(waits.ns(WaitClass::Reclaim));
     parts.add(TimePart::Faults, reclaim_ns.min(parts.rest_of(times.wall_ns)));
@@ -66,7 +75,7 @@ pub(crate) fn reclaim_ns(times: &ThreadTimes) -> u64 {
     times.work_ns[WorkKind::Reclaim as usize].saturating_add(times.work_ns[WorkKind::Compaction as usize])
 }
 
-fn off_cpu(times: &ThreadTimes, waits: &Waits, calls: &BTreeMap<OpId, TimePart>) -> Parts {
+fn off_cpu(times: &ThreadTimes, waits: &Waits, calls: &ByFunction) -> Parts {
     let mut parts = Parts::default();
     let throttled_ns = times.throttled_ns.min(times.runqueue_ns);
     parts.add(TimePart::Throttled, throttled_ns);
@@ -86,7 +95,7 @@ fn off_cpu(times: &ThreadTimes, waits: &Waits, calls: &BTreeMap<OpId, TimePart>)
 }
 
 /// On the CPU inside calls. Estimates and nested calls may add up to more than there was.
-fn in_calls(calls: &[&CallSum], names: &BTreeMap<OpId, TimePart>, running_ns: u64) -> Parts {
+fn in_calls(calls: &[&CallSum], names: &ByFunction, running_ns: u64) -> Parts {
     let mut parts = Parts::default();
     for sum in calls {
         let name = names.get(&sum.op).copied().unwrap_or(TimePart::OtherCalls);

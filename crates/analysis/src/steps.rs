@@ -38,7 +38,13 @@ const MOST_MARKERS: usize = 2_000;
 /// A kind of call: a function, alone or with what it was called for.
 type Marker = (OpId, Option<u64>);
 
-pub(crate) fn find(situation: &Situation<'_>, thread: ThreadId, sums: &[&CallSum], wall_ns: u64) -> Option<Steps> {
+/// The steps of a thread, and each of those that follow each other without a gap in the records.
+pub(crate) struct Found {
+    pub steps: Steps,
+    pub gaps: Vec<Gap>,
+}
+
+pub(crate) fn find(situation: &Situation<'_>, thread: ThreadId, sums: &[&CallSum], wall_ns: u64) -> Option<Found> {
     let calls = Sequence::new(situation, thread, sums);
     let marker = calls.best_marker()?;
     let gaps = calls.gaps(marker);
@@ -50,12 +56,13 @@ pub(crate) fn find(situation: &Situation<'_>, thread: ThreadId, sums: &[&CallSum
     // Where every call was read nothing has to be estimated.
     let count = if calls.is_whole { gaps.len() as u64 } else { count.max(gaps.len() as u64) };
     let name = situation.op(marker.0)?.name.clone();
-    Some(Steps { count, median_ns, p99_ns, marker: name, change: change::find(&gaps) })
+    let steps = Steps { count, median_ns, p99_ns, marker: name, change: change::find(&gaps) };
+    Some(Found { steps, gaps })
 }
 
 /// From one occurrence of the marker to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Gap {
+pub struct Gap {
     pub at_ns: u64,
     pub ns: u64,
 }

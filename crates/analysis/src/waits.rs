@@ -48,25 +48,39 @@ impl Waits {
 }
 
 pub(crate) fn sum_up(situation: &Situation<'_>, thread: ThreadId, times: &ThreadTimes, calls: &[&CallSum]) -> Waits {
+    let weighed: Vec<Weighed<'_, '_>> =
+        situation.waits(thread).iter().map(|waiting| (waiting, waiting.stretch.all.blocked_ns)).collect();
+    let mut waits = split(situation, times, calls, &weighed);
+    cite(situation, thread, &mut waits);
+    waits
+}
+
+/// A wait, and how much blocked time it stands for.
+pub(crate) type Weighed<'a, 'w> = (&'a Waiting<'w>, u64);
+
+/// What the clocks say, divided among what the records say that it was for.
+pub(crate) fn split(
+    situation: &Situation<'_>,
+    times: &ThreadTimes,
+    calls: &[&CallSum],
+    weighed: &[Weighed<'_, '_>],
+) -> Waits {
     let mut waits = Waits::default();
     let share_read = situation.stretch_share();
     let mut sync_blocked_ns = blocked_in_syncs(situation, calls);
     for &reason in by_likelihood() {
         let clock_ns = times.blocked_ns[reason as usize];
-        let of_reason = |waiting: &&Waiting<'_>| waiting.stretch.reason == Some(reason);
-        let records = situation.waits(thread).iter().filter(of_reason);
-        let recorded_ns = records.clone().fold(0u64, |sum, one| sum.saturating_add(one.stretch.all.blocked_ns));
+        let records = weighed.iter().filter(|(waiting, _)| waiting.stretch.reason == Some(reason));
+        let recorded_ns = records.clone().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         if recorded_ns == 0 {
             unrecorded(&mut waits, reason, clock_ns, &mut sync_blocked_ns);
             continue;
         }
         let backed = (recorded_ns as f64 / (clock_ns as f64 * share_read).max(1.0)).min(1.0);
-        for waiting in records {
-            let stands_for = part(clock_ns, share(waiting.stretch.all.blocked_ns, recorded_ns));
-            add(&mut waits, waiting, stands_for, backed);
+        for (waiting, ns) in records {
+            add(&mut waits, waiting, part(clock_ns, share(*ns, recorded_ns)), backed);
         }
     }
-    cite(situation, thread, &mut waits);
     waits
 }
 

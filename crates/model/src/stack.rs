@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::api::words;
-use crate::{StackId, ThreadId};
+use crate::{StackId, ThreadId, WalksEnded};
 
 words! {
     /// What a frame runs.
@@ -88,6 +88,14 @@ pub struct StackWalks {
     pub count: u64,
     /// How long they took, together.
     pub ns: u64,
+}
+
+impl StackWalks {
+    /// As answers say it.
+    pub fn ended(&self) -> WalksEnded {
+        let Self { moment, end, python_end, count, .. } = *self;
+        WalksEnded { moment, end, python_end, count }
+    }
 }
 
 /// How often a running thread was seen with a stack, in a bucket of time.

@@ -17,9 +17,15 @@ pub struct Basis {
 }
 
 impl Basis {
-    pub fn of(reading: &Reading) -> Result<Self, AskError> {
+    /// Where analysis has found out what was seen.
+    pub fn saying(reading: &Reading, coverage: Coverage) -> Self {
         let trace = reading.trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ops: Vec<OfOp> = reading.select(OPS, &reading.bucket_bounds())?;
+        Self { trace, window: reading.span, coverage }
+    }
+
+    pub fn of(reading: &Reading) -> Result<Self, AskError> {
+        let ops = if reading.trace.version() < ESTIMATES_SINCE { OPS_SEEN } else { OPS };
+        let ops: Vec<OfOp> = reading.select(ops, &reading.bucket_bounds())?;
         let lost: Vec<Lost> = reading.select("SELECT reason, sum(count) AS count FROM losses GROUP BY reason", &[])?;
         let notes: Vec<Note> = reading.select("SELECT DISTINCT text FROM warnings ORDER BY at_ns LIMIT 50", &[])?;
         let sampled = |op: &OfOp| {
@@ -35,12 +41,26 @@ impl Basis {
             unattached: notes.into_iter().filter(is_gap).map(|note| note.text).collect(),
             stacks: Vec::new(),
         };
-        Ok(Self { trace, window: reading.span, coverage })
+        Ok(Self::saying(reading, coverage))
+    }
+
+    /// The same, and how walks over stacks ended.
+    pub fn with_stacks(reading: &Reading) -> Result<Self, AskError> {
+        let mut basis = Self::of(reading)?;
+        basis.coverage.stacks = reading.trace.walks_ended(&reading.scope)?;
+        Ok(basis)
     }
 }
 
 const OPS: &str = "
 SELECT op, sum(count) AS seen, sum(max(estimate, count)) AS calls FROM call_stats
+WHERE bucket_ns >= ? AND bucket_ns < ? AND (? IS NULL OR pid = ?) GROUP BY op ORDER BY op";
+
+/// Before, every call was seen.
+const ESTIMATES_SINCE: u32 = 2;
+
+const OPS_SEEN: &str = "
+SELECT op, sum(count) AS seen, sum(count) AS calls FROM call_stats
 WHERE bucket_ns >= ? AND bucket_ns < ? AND (? IS NULL OR pid = ?) GROUP BY op ORDER BY op";
 
 /// A function that was seen this much of the time was seen.

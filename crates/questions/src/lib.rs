@@ -10,21 +10,26 @@
 //! | `reading` | a part of a trace that is being read: typed rows of guarded statements |
 //! | `parameters` | what many questions have in common: which part of which trace, how much of the answer |
 //! | `basis` | what an answer is based on: its span, what was lost or sampled |
+//! | [`folded`] | stacks as lines of text, for flame graphs |
+//! | [`text`] | words of traced programs, made harmless |
 //! | [`units`] | durations, moments, sizes and counts, as people write and read them |
 
 mod asked;
 mod basis;
 mod error;
+mod folded;
 mod host;
 mod parameters;
 mod question;
 pub mod questions;
 mod reading;
+pub mod text;
 pub mod units;
 
 pub use asked::{Asked, Control, Traces};
 pub use basis::Basis;
 pub use error::AskError;
+pub use folded::folded;
 pub use host::{Host, NoHost};
 pub use parameters::{Length, Moment, Paging, Part};
 pub use question::{Ask, Question, find};

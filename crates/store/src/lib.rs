@@ -23,6 +23,8 @@ pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
 pub use site::{is_same_origin, site_position};
-pub use stack_times::{StackTime, StackTimes, StacksOf};
-pub use window::{CallSecond, CallSum, Covered, LoadedStack, Op, Scope, SessionFacts, Thread, ThreadSum, Window};
+pub use stack_times::{StackSum, StackSums, StackTime, StackTimes, StacksOf};
+pub use window::{
+    CallSecond, CallSum, Covered, LoadedStack, Op, Scope, SessionFacts, Thread, ThreadSecond, ThreadSum, Window,
+};
 pub use writer::{Options, Writer};

@@ -7,6 +7,7 @@ mod calls;
 mod load;
 mod names;
 mod records;
+mod seconds;
 mod source;
 mod stacks;
 mod sums;
@@ -20,6 +21,7 @@ use gpuwhy_model::{
     WaitTarget, WalkEnd,
 };
 
+pub use seconds::ThreadSecond;
 pub(crate) use source::Source;
 pub(crate) use stacks::StackLoader;
 

@@ -1,7 +1,5 @@
 //! `gpuwhy query`: read-only SQL, or filters, over a trace.
 
-mod folded;
-
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +12,7 @@ use gpuwhy_store::{Answer, Filter, Limits, StacksOf, Trace, Truncation, Value};
 
 use super::newest_trace;
 use crate::print::{self, Columns};
+use gpuwhy_questions::folded;
 use gpuwhy_questions::units::parse_duration;
 
 /// Ask a trace: `query FILE "SELECT ..."`, or with filters.
@@ -96,7 +95,9 @@ impl Query {
             bail!("no {} that match have a stack", if self.waits { "waits" } else { "calls" });
         }
         let mut out = io::BufWriter::new(io::stdout().lock());
-        folded::print(&mut out, &times.rows)?;
+        for line in folded(of, &times.rows) {
+            writeln!(out, "{line}")?;
+        }
         out.flush()?;
         note_truncation(times.truncated);
         Ok(ExitCode::SUCCESS)

@@ -3,15 +3,21 @@
 pub mod check;
 pub mod demo;
 pub mod findings;
+pub mod off_cpu;
 pub mod slow_calls;
 pub mod sql;
+pub mod stacks;
+pub mod waits;
 
 use crate::Question;
 
 /// In the order in which somebody would ask them.
 pub const QUESTIONS: &[Question] = &[
     Question::of::<findings::Findings>(),
+    Question::of::<waits::Waits>(),
     Question::of::<slow_calls::SlowCalls>(),
+    Question::of::<off_cpu::OffCpu>(),
+    Question::of::<stacks::Stacks>(),
     Question::of::<sql::Sql>(),
     Question::of::<check::Check>(),
     Question::of::<demo::Demo>(),

@@ -4,13 +4,17 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpuwhy_model::{Frame, FrameKind, PythonEnd, StackId, StackMoment, StackSample, StackWalks, ThreadId, WalkEnd};
+use gpuwhy_model::{
+    Frame, FrameKind, PythonEnd, StackId, StackMoment, StackSample, StackWalks, ThreadId, WalkEnd, WalksEnded,
+};
 use hashbrown::HashMap;
 use rusqlite::Row;
 
 use super::source::{Source, id, unsigned, word};
-use super::{LoadedStack, Window};
+use super::sums::bucket_bounds;
+use super::{LoadedStack, Scope, Window};
 use crate::site::site_position;
+use crate::{StoreError, Trace};
 
 /// The most stacks, and frames in all of them, that are kept in memory: those in which most time passed.
 const MOST_STACKS: usize = 50_000;
@@ -133,10 +137,27 @@ fn read_frame(row: &Row<'_>) -> rusqlite::Result<Frame> {
     })
 }
 
+impl Trace {
+    /// How the walks over stacks ended, the most frequent first. Files of earlier versions have none.
+    pub fn walks_ended(&self, scope: &Scope) -> Result<Vec<WalksEnded>, StoreError> {
+        let read =
+            || -> rusqlite::Result<Vec<StackWalks>> { walks(&Source::new(self.connection())?, bucket_bounds(scope)) };
+        let walks = read().map_err(|error| StoreError::from_sqlite(self.path(), error))?;
+        let mut ended: Vec<WalksEnded> = walks.iter().map(StackWalks::ended).collect();
+        ended.sort_by_key(|walks| Reverse(walks.count));
+        Ok(ended)
+    }
+}
+
 /// Sums over the buckets of the window, one for each moment and way to end.
 pub(super) fn load_walks(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+    window.stack_walks = walks(source, buckets)?;
+    Ok(())
+}
+
+fn walks(source: &Source<'_>, buckets: [i64; 2]) -> rusqlite::Result<Vec<StackWalks>> {
     if !source.has("stack_walks", "count") {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let sql = "SELECT bucket_ns, moment, end, python_end, count, walking_ns FROM stack_walks
         WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns";
@@ -149,8 +170,7 @@ pub(super) fn load_walks(source: &Source<'_>, window: &mut Window, buckets: [i64
         sum.ns = sum.ns.saturating_add(walks.ns);
         Ok(())
     })?;
-    window.stack_walks = sums.into_values().collect();
-    Ok(())
+    Ok(sums.into_values().collect())
 }
 
 fn read_walks(row: &Row<'_>) -> rusqlite::Result<Option<StackWalks>> {

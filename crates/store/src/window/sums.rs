@@ -13,9 +13,7 @@ use crate::histogram;
 const HALF_A_BUCKET_NS: u64 = 500_000_000;
 
 pub(super) fn load(source: &Source<'_>, scope: &Scope, window: &mut Window) -> rusqlite::Result<()> {
-    let bound =
-        |asked: Option<u64>, otherwise| asked.map_or(otherwise, |ns| signed(ns.saturating_sub(HALF_A_BUCKET_NS)));
-    let buckets = [bound(scope.from_ns, 0), bound(scope.to_ns, i64::MAX)];
+    let buckets = bucket_bounds(scope);
     calls(source, window, buckets)?;
     threads(source, window, buckets)?;
     io(source, window, buckets)?;
@@ -23,14 +21,34 @@ pub(super) fn load(source: &Source<'_>, scope: &Scope, window: &mut Window) -> r
     stacks::load_walks(source, window, buckets)
 }
 
-fn calls(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+/// The first bucket of a scope, and the first after it.
+pub(super) fn bucket_bounds(scope: &Scope) -> [i64; 2] {
+    let bound =
+        |asked: Option<u64>, otherwise| asked.map_or(otherwise, |ns| signed(ns.saturating_sub(HALF_A_BUCKET_NS)));
+    [bound(scope.from_ns, 0), bound(scope.to_ns, i64::MAX)]
+}
+
+/// Takes the first bucket and the first after it.
+pub(super) fn calls_sql(source: &Source<'_>) -> String {
     let estimate = source.column_or("call_counts", "estimate", "count");
-    let sql = format!(
+    format!(
         "SELECT bucket_ns, thread_id, op_id, count, {estimate}, sum_ns, max_ns, runqueue_ns, blocked_ns, bytes, errors,
            histogram FROM call_counts WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns"
-    );
+    )
+}
+
+/// One row alone; `None` when nothing was called.
+pub(super) fn sum_of_second(row: &Row<'_>) -> rusqlite::Result<Option<CallSum>> {
+    let (Some(thread), Some(op)) = (id(row, 1)?, id(row, 2)?) else { return Ok(None) };
+    let second = second_of_calls(row, ThreadId(thread), OpId(op))?;
+    let mut sum = empty_sum(second.thread, second.op);
+    add_second(&mut sum, &second, row)?;
+    Ok((sum.calls > 0).then_some(sum))
+}
+
+fn calls(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
     let mut sums = BTreeMap::new();
-    source.each(&sql, buckets, |row| {
+    source.each(&calls_sql(source), buckets, |row| {
         let (Some(thread), Some(op)) = (id(row, 1)?, id(row, 2)?) else { return Ok(()) };
         let (thread, op) = (ThreadId(thread), OpId(op));
         let second = second_of_calls(row, thread, op)?;
@@ -113,18 +131,22 @@ const FIRST_REASON: usize = 4;
 const FIRST_WORK: usize = FIRST_REASON + WaitReason::COUNT;
 const AFTER_WORK: usize = FIRST_WORK + WorkKind::COUNT;
 
-fn threads(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+/// Takes the first bucket and the first after it.
+pub(super) fn threads_sql(source: &Source<'_>) -> String {
     let optional = |column| source.column_or("thread_usage", column, "0");
     let [reclaim, compaction, ioctl] = ["reclaim_ns", "compaction_ns", "ioctl_call_ns"].map(optional);
     let [tracer, throttled, faults] = ["tracer_ns", "throttled_ns", "major_faults"].map(optional);
-    let sql = format!(
+    format!(
         "SELECT thread_id, bucket_ns, wall_ns, runqueue_ns, futex_ns, io_ns, fault_ns, sleep_ns, poll_ns, stream_ns,
            ioctl_ns, other_ns, {reclaim}, {compaction}, {ioctl}, in_calls_ns, in_calls_runqueue_ns,
            in_calls_blocked_ns, {tracer}, {throttled}, {faults}
          FROM thread_usage WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns"
-    );
+    )
+}
+
+fn threads(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
     let mut sums: BTreeMap<ThreadId, ThreadSum> = BTreeMap::new();
-    source.each(&sql, buckets, |row| {
+    source.each(&threads_sql(source), buckets, |row| {
         let Some(thread) = id(row, 0)? else { return Ok(()) };
         let times = times(row, ThreadId(thread))?;
         match sums.get_mut(&ThreadId(thread)) {
@@ -140,7 +162,7 @@ fn threads(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusql
     Ok(())
 }
 
-fn times(row: &Row<'_>, thread: ThreadId) -> rusqlite::Result<ThreadTimes> {
+pub(super) fn times(row: &Row<'_>, thread: ThreadId) -> rusqlite::Result<ThreadTimes> {
     let mut blocked_ns = [0; WaitReason::COUNT];
     let mut work_ns = [0; WorkKind::COUNT];
     for (at, ns) in blocked_ns.iter_mut().enumerate() {

@@ -1,23 +1,24 @@
-//! Folded stacks, as flame graph tools read them: `outermost;...;innermost microseconds`, a line for each stack.
+//! Folded stacks, as flame graph tools read them: `outermost;...;innermost microseconds`, a line for each stack. Samples
+//! have no time: there the number is how many there are.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 use gpuwhy_model::{Frame, FrameKind, PythonEnd, WalkEnd};
-use gpuwhy_store::{LoadedStack, StackTime};
+use gpuwhy_store::{LoadedStack, StackTime, StacksOf};
 
-pub fn print(out: &mut impl Write, times: &[StackTime]) -> io::Result<()> {
+use crate::text::safe;
+
+/// A line for each, in the order of their words.
+pub fn folded(of: StacksOf, times: &[StackTime]) -> Vec<String> {
     // Stacks that differ in addresses only read the same.
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for time in times {
         let sum = sums.entry(line(time.stack.as_ref())).or_default();
-        *sum = sum.saturating_add(time.ns);
+        *sum = sum.saturating_add(if of == StacksOf::Running { time.count } else { time.ns });
     }
-    let micros = sums.into_iter().map(|(line, ns)| (line, ns.saturating_add(500) / 1000)).filter(|(_, us)| *us > 0);
-    for (line, us) in micros {
-        writeln!(out, "{line} {us}")?;
-    }
-    Ok(())
+    let number = |sum: u64| if of == StacksOf::Running { sum } else { sum.saturating_add(500) / 1000 };
+    let numbers = sums.into_iter().map(|(line, sum)| (line, number(sum)));
+    numbers.filter(|(_, number)| *number > 0).map(|(line, number)| format!("{line} {number}")).collect()
 }
 
 fn line(stack: Option<&LoadedStack>) -> String {
@@ -61,7 +62,7 @@ fn base_name(path: &str) -> &str {
 /// must not reach a terminal. Tools take the number after the last space, so single spaces within a name may stay.
 fn plain(name: &str) -> String {
     let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
-    crate::print::safe(&words.replace(';', ":")).into_owned()
+    safe(&words.replace(';', ":")).into_owned()
 }
 
 #[cfg(test)]
@@ -79,12 +80,10 @@ mod tests {
         Frame { kind: FrameKind::Python, function, file, line: Some(line), ..Frame::default() }
     }
 
-    fn folded(stacks: &[(LoadedStack, u64)]) -> String {
+    fn text_of(stacks: &[(LoadedStack, u64)]) -> String {
         let times: Vec<_> =
-            stacks.iter().map(|(stack, ns)| StackTime { stack: Some(stack.clone()), ns: *ns }).collect();
-        let mut out = Vec::new();
-        print(&mut out, &times).unwrap();
-        String::from_utf8(out).unwrap()
+            stacks.iter().map(|(stack, ns)| StackTime { stack: Some(stack.clone()), ns: *ns, count: 1 }).collect();
+        folded(StacksOf::Calls, &times).join("\n")
     }
 
     #[test]
@@ -93,8 +92,8 @@ mod tests {
         let unknown = Frame { module: Some("/opt/libx.so".into()), address: 0x1f40, ..Frame::default() };
         let jit = Frame { kind: FrameKind::Jit, address: 16, ..Frame::default() };
         let frames = [launch, unknown, jit, python("Model.forward", "/home/me/train.py", 142)];
-        let text = folded(&[(stack(&frames, WalkEnd::Complete), 1_500_000)]);
-        assert_eq!(text, "Model.forward (train.py:142);[jit]+0x10;libx.so+0x1f40;at::launch<int, 2> 1500\n");
+        let text = text_of(&[(stack(&frames, WalkEnd::Complete), 1_500_000)]);
+        assert_eq!(text, "Model.forward (train.py:142);[jit]+0x10;libx.so+0x1f40;at::launch<int, 2> 1500");
     }
 
     #[test]
@@ -103,7 +102,7 @@ mod tests {
         let mut same = one.clone();
         Arc::make_mut(&mut same.frames[0]).address = 9;
         let short = stack(&[python("g", "a.py", 2)], WalkEnd::Complete);
-        assert_eq!(folded(&[(one, 700), (same, 800), (short, 400)]), "f (a.py:1) 2\n");
+        assert_eq!(text_of(&[(one, 700), (same, 800), (short, 400)]), "f (a.py:1) 2");
     }
 
     #[test]
@@ -125,8 +124,8 @@ mod tests {
         let hostile = python("a;b\n\u{1b}[31mc\t 7 \u{0} ", "/x/y;z .py\r\n", 3);
         let blank = Frame { function: " \n;".into(), module: Some("/a/;\n".into()), ..Frame::default() };
         let nothing = Frame { function: "\n ".into(), ..Frame::default() };
-        let text = folded(&[(stack(&[hostile, blank, nothing], WalkEnd::Complete), 2_000)]);
-        assert_eq!(text, "[native]+0x0;:;a:b \\u{1b}[31mc 7 \\u{0} (y:z .py:3) 2\n");
+        let text = text_of(&[(stack(&[hostile, blank, nothing], WalkEnd::Complete), 2_000)]);
+        assert_eq!(text, "[native]+0x0;:;a:b \\u{1b}[31mc 7 \\u{0} (y:z .py:3) 2");
         assert_eq!(text.lines().count(), 1);
         assert_eq!(text.matches(';').count(), 2);
     }

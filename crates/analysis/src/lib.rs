@@ -10,6 +10,7 @@
 //! | `class`, `waits` | what a blocked thread waited for, and for how long |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
+//! | [`ledger`] | which GPU memory is allocated |
 //! | `case`, `confidence`, `ranking`, `coverage` | how grave, how sure, in which order, based on what |
 
 mod case;
@@ -20,6 +21,7 @@ mod coverage;
 mod dispatcher;
 mod explain;
 mod graph;
+pub mod ledger;
 mod parts;
 mod places;
 mod ranking;

@@ -16,13 +16,14 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
-    Call, CallClass, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId,
-    ThreadId,
+    Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId, ThreadId,
 };
+use gpuwhy_store::Op;
 
 use super::{Check, Rule, advice};
 use crate::case::{Verdict, edge, own_process, victim};
 use crate::confidence::{self, Backing};
+use crate::ledger::{self, Entry, Ledger};
 use crate::places;
 use crate::situation::Situation;
 use crate::words::{bytes, percent};
@@ -42,9 +43,6 @@ const LEAST_LIVE: u64 = 1 << 20;
 /// Allocations that stay, fewer of which are no pattern.
 const LEAST_LEAKED: u64 = 8;
 
-/// Functions that free by address, by how their names begin.
-const FREES: &[&str] = &["cuMemFree", "cudaFree"];
-
 const FIX: &[&str] = &[
     "Look at what keeps GPU memory at that place: lists of tensors with their graphs, growing caches.",
     "Free it, or allocate once and reuse it.",
@@ -61,7 +59,10 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
     }
     let memory = Memory::follow(situation, process);
     let Some(growth) = memory.growth() else {
-        return rule_out(format!("{} are live at the end, and that did not grow steadily", bytes(memory.live)));
+        return rule_out(format!(
+            "{} are live at the end, and that did not grow steadily",
+            bytes(memory.ledger.bytes())
+        ));
     };
     let leaked = memory.leaked();
     // Where frees of memory that nobody allocated are found, as many allocations without a free are to be expected.
@@ -77,28 +78,23 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
 
 /// Frees that were counted and have no row: memory that seems to stay may be theirs.
 fn missing_frees(situation: &Situation<'_>, process: ProcessId, rows: u64) -> u64 {
-    let is_free = |name: &str| FREES.iter().any(|start| name.starts_with(start));
-    let own = situation.window.call_sums.iter().filter(|sum| {
-        situation.process_id(sum.thread) == Some(process) && situation.op(sum.op).is_some_and(|op| is_free(&op.name))
-    });
+    let layer = ledger::layer(situation.window, process);
+    let is_free = |op: &Op| op.layer == layer && ledger::is_free(op);
+    let own =
+        situation.window.call_sums.iter().filter(|sum| {
+            situation.process_id(sum.thread) == Some(process) && situation.op(sum.op).is_some_and(is_free)
+        });
     own.fold(0u64, |all, sum| all.saturating_add(sum.calls)).saturating_sub(rows)
 }
 
 /// Where an allocation was made, and its size.
 type Site = (Option<ModuleId>, u64);
 
-struct Live {
-    site: Site,
-    at_ns: u64,
-    stack: Option<StackId>,
-}
-
 /// Live memory of a process over time.
-struct Memory {
+struct Memory<'w> {
     from_ns: u64,
     part_ns: u64,
-    addresses: BTreeMap<u64, Live>,
-    live: u64,
+    ledger: Ledger<'w>,
     least: Vec<Option<u64>>,
     frees: u64,
     /// Frees of what was not known to be allocated, after warming up.
@@ -123,22 +119,16 @@ struct Leaked {
     stacks: Vec<(StackId, u64)>,
 }
 
-impl Memory {
-    fn follow(situation: &Situation<'_>, process: ProcessId) -> Self {
+impl<'w> Memory<'w> {
+    fn follow(situation: &Situation<'w>, process: ProcessId) -> Self {
         let window = situation.window;
-        let own: Vec<&Call> = window
-            .memory_calls
-            .rows
-            .iter()
-            .filter(|call| situation.process_id(call.thread) == Some(process) && call.ret_code == 0)
-            .collect();
+        let own: Vec<&Call> = ledger::memory_calls(window, process).collect();
         let from_ns = own.first().map_or(window.from_ns, |call| call.start_ns);
         let to_ns = own.last().map_or(from_ns, |call| call.start_ns);
         let mut memory = Self {
             from_ns,
             part_ns: to_ns.saturating_sub(from_ns) / PARTS as u64 + 1,
-            addresses: BTreeMap::new(),
-            live: 0,
+            ledger: Ledger::default(),
             least: vec![None; PARTS],
             frees: 0,
             orphans: 0,
@@ -148,35 +138,21 @@ impl Memory {
         memory
     }
 
-    fn take(&mut self, situation: &Situation<'_>, call: &Call) {
-        let Some(address) = call.address else { return };
-        match (situation.class_of(call.op), call.bytes) {
-            (Some(CallClass::Alloc), Some(bytes)) => {
-                self.release(address);
-                self.live = self.live.saturating_add(bytes);
-                self.addresses
-                    .insert(address, Live { site: (call.caller, bytes), at_ns: call.start_ns, stack: call.stack_id });
-                self.last_thread = Some(call.thread);
-            }
-            (Some(CallClass::Free), _) => {
+    fn take(&mut self, situation: &Situation<'w>, call: &'w Call) {
+        match self.ledger.take(situation.class_of(call.op), call) {
+            Entry::Allocated { .. } => self.last_thread = Some(call.thread),
+            Entry::Freed(_) => self.frees += 1,
+            Entry::Orphan => {
                 self.frees += 1;
-                let is_warm = call.start_ns >= self.warm_ns();
-                let is_orphan = !self.release(address);
-                self.orphans += u64::from(is_warm && is_orphan);
+                self.orphans += u64::from(call.start_ns >= self.warm_ns());
             }
-            _ => {}
+            Entry::Nothing => {}
         }
+        let live = self.ledger.bytes();
         let part = (call.start_ns.saturating_sub(self.from_ns) / self.part_ns) as usize;
         if let Some(least) = self.least.get_mut(part) {
-            *least = Some(least.map_or(self.live, |least| least.min(self.live)));
+            *least = Some(least.map_or(live, |least| least.min(live)));
         }
-    }
-
-    /// Whether it was known.
-    fn release(&mut self, address: u64) -> bool {
-        let gone = self.addresses.remove(&address);
-        self.live = self.live.saturating_sub(gone.as_ref().map_or(0, |gone| gone.site.1));
-        gone.is_some()
     }
 
     fn warm_ns(&self) -> u64 {
@@ -199,16 +175,16 @@ impl Memory {
         let warm_ns = self.warm_ns();
         let mut sites: BTreeMap<Site, u64> = BTreeMap::new();
         let mut count = 0;
-        for live in self.addresses.values().filter(|live| live.at_ns >= warm_ns) {
-            *sites.entry(live.site).or_default() += 1;
+        for live in self.ledger.live().filter(|live| live.start_ns >= warm_ns) {
+            *sites.entry(site_of(live)).or_default() += 1;
             count += 1;
         }
         let total = |(site, count): (&Site, &u64)| site.1.saturating_mul(*count);
         let top = sites.iter().max_by_key(|entry| total(*entry));
         let site = top.map(|(site, _)| *site);
-        let of_site = self.addresses.values().filter(|live| Some(live.site) == site && live.at_ns >= warm_ns);
-        let of_site: Vec<&Live> = of_site.collect();
-        let mut cited: Vec<u64> = of_site.iter().map(|live| live.at_ns).collect();
+        let of_site = self.ledger.live().filter(|live| Some(site_of(live)) == site && live.start_ns >= warm_ns);
+        let of_site: Vec<&Call> = of_site.collect();
+        let mut cited: Vec<u64> = of_site.iter().map(|live| live.start_ns).collect();
         cited.sort_unstable();
         Leaked {
             count,
@@ -216,9 +192,13 @@ impl Memory {
             site_count: top.map_or(0, |(_, count)| *count),
             site_bytes: top.map_or(0, total),
             cited: cited.iter().rev().take(3).map(|at_ns| format!("cuda:{at_ns}")).collect(),
-            stacks: of_site.iter().filter_map(|live| Some((live.stack?, live.site.1))).collect(),
+            stacks: of_site.iter().filter_map(|live| Some((live.stack_id?, live.bytes?))).collect(),
         }
     }
+}
+
+fn site_of(call: &Call) -> Site {
+    (call.caller, call.bytes.unwrap_or(0))
 }
 
 fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked: &Leaked) -> Finding {

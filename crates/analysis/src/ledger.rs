@@ -1,0 +1,87 @@
+//! GPU memory that is allocated, by address: which call allocated what is live, and what a free gives back.
+
+use std::collections::BTreeMap;
+
+use gpuwhy_model::{Call, CallClass, Layer, ProcessId};
+use gpuwhy_store::{Op, Window};
+
+/// Functions that free by address what another one allocated, by how their names begin.
+const FREES: &[&str] = &["cuMemFree", "cudaFree", "cuMemHostUnregister", "cudaHostUnregister"];
+
+/// Calls in the order of time go in; what is live at any time comes out.
+#[derive(Debug, Default)]
+pub struct Ledger<'w> {
+    live: BTreeMap<u64, &'w Call>,
+    bytes: u64,
+}
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Entry<'w> {
+    Allocated {
+        bytes: u64,
+        /// What was there before, whose free was not seen.
+        replaced: Option<&'w Call>,
+    },
+    /// What it freed was allocated by this call.
+    Freed(&'w Call),
+    /// What it freed was not known to be allocated.
+    Orphan,
+    /// Neither; or the address, or how much it is, is not known.
+    Nothing,
+}
+
+impl<'w> Ledger<'w> {
+    pub fn take(&mut self, class: Option<CallClass>, call: &'w Call) -> Entry<'w> {
+        let Some(address) = call.address else { return Entry::Nothing };
+        match (class, call.bytes) {
+            (Some(CallClass::Alloc), Some(bytes)) => {
+                let replaced = self.release(address);
+                self.bytes = self.bytes.saturating_add(bytes);
+                self.live.insert(address, call);
+                Entry::Allocated { bytes, replaced }
+            }
+            (Some(CallClass::Free), _) => self.release(address).map_or(Entry::Orphan, Entry::Freed),
+            _ => Entry::Nothing,
+        }
+    }
+
+    /// Live bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The calls that allocated what is live, in the order of addresses.
+    pub fn live(&self) -> impl Iterator<Item = &'w Call> + '_ {
+        self.live.values().copied()
+    }
+
+    fn release(&mut self, address: u64) -> Option<&'w Call> {
+        let gone = self.live.remove(&address)?;
+        self.bytes = self.bytes.saturating_sub(gone.bytes.unwrap_or(0));
+        Some(gone)
+    }
+}
+
+/// Whether a function frees by address.
+pub fn is_free(op: &Op) -> bool {
+    op.class == CallClass::Free && FREES.iter().any(|start| op.name.starts_with(start))
+}
+
+/// The layer whose memory calls of a process count: those of the other one are the same calls.
+pub fn layer(window: &Window, process: ProcessId) -> Layer {
+    let is_driver = |call: &Call| window.ops.get(&call.op).is_some_and(|op| op.layer == Layer::Driver);
+    if rows(window, process).any(is_driver) { Layer::Driver } else { Layer::Runtime }
+}
+
+/// The calls of a process that moved memory and did not fail, in the order of time.
+pub fn memory_calls(window: &Window, process: ProcessId) -> impl Iterator<Item = &Call> {
+    let layer = layer(window, process);
+    let is_of_layer = move |call: &Call| window.ops.get(&call.op).is_some_and(|op| op.layer == layer);
+    rows(window, process).filter(move |call| call.ret_code == 0 && is_of_layer(call))
+}
+
+fn rows(window: &Window, process: ProcessId) -> impl Iterator<Item = &Call> {
+    let is_own = move |call: &&Call| window.threads.get(&call.thread).is_some_and(|one| one.process == process);
+    window.memory_calls.rows.iter().filter(is_own)
+}

@@ -341,3 +341,128 @@ export interface RankedStacks extends Basis {
   stacks: RankedStack[];
   next: string | null;
 }
+
+export interface SourcePlace {
+  file: string | null;
+  line: number | null;
+  function: string | null;
+}
+
+export interface FailedAllocation {
+  ref: string;
+  timestamp_ns: Moment;
+  op: string;
+  bytes: number | null;
+  ret_code: number;
+  place: SourcePlace;
+}
+
+export interface Pool {
+  device: number | null;
+  kind: string;
+  live_bytes: number;
+  live_count: number;
+  peak_bytes: number;
+  peak_at_ns: Moment;
+  growth_bytes_per_minute: number | null;
+  series: { at_ns: Moment; live_bytes: number; peak_bytes: number }[];
+  fragmentation: { span_bytes: number; live_share: number; gaps: number; largest_gap_bytes: number } | null;
+}
+
+export interface ProcessMemory {
+  pid: number;
+  comm: string;
+  allocations: number;
+  frees: number;
+  allocations_per_second: number;
+  frees_per_second: number;
+  failed: number;
+  failures: FailedAllocation[];
+  churn: { count: number; bytes: number; per_second: number; median_lifetime_ns: number | null };
+  pools: Pool[];
+  unknown: string[];
+}
+
+export interface MemorySite {
+  pid: number;
+  device: number | null;
+  kind: string;
+  place: SourcePlace;
+  live_bytes: number;
+  live_count: number;
+  oldest_ns: Moment | null;
+  newest_ref: string | null;
+  growth_bytes_per_minute: number | null;
+  allocations: number;
+  allocated_bytes: number;
+}
+
+export interface MemoryUse extends Basis {
+  processes: ProcessMemory[];
+  sites: MemorySite[];
+  next: string | null;
+}
+
+export interface TracerSession {
+  id: number;
+  started_ns: Moment;
+  ended_ns: Moment | null;
+  end_reason: string | null;
+  version: string;
+  host: string;
+  kernel: string;
+  probe_cost_ns: number | null;
+  budget: number | null;
+}
+
+export interface Loss {
+  reason: string;
+  count: number;
+  meaning: string;
+  is_call: boolean;
+}
+
+export interface SeenInPart {
+  op: string;
+  seen: number;
+  estimate: number;
+  fraction: number;
+  error_95: number;
+}
+
+export interface RungChange {
+  at_ns: Moment;
+  pid: number;
+  comm: string;
+  op: string;
+  rung: string;
+  fraction: number;
+  reason: string;
+}
+
+export interface WalkTime {
+  moment: string;
+  end: string;
+  python_end: string;
+  count: number;
+  walking_ns: number;
+}
+
+export interface TracedThread {
+  pid: number;
+  tid: number;
+  comm: string;
+  share: number;
+  worst_share: number;
+}
+
+export interface SeenAndLost extends Basis {
+  sessions: TracerSession[];
+  losses: Loss[];
+  sampled: SeenInPart[];
+  rungs: RungChange[];
+  warnings: { at_ns: Moment; text: string }[];
+  stacks: WalkTime[];
+  agent: { from_ns: Moment; wall_ns: number; cpu_ns: number; hooks_ns: number }[];
+  threads: TracedThread[];
+}

@@ -4,11 +4,12 @@
  */
 export function parseExactly(json: string): unknown {
   if (!/\d{16}/.test(json)) return JSON.parse(json);
-  return JSON.parse(json.replace(STRING_OR_LONG_INTEGER, (match) => (match.startsWith('"') ? match : `"${match}"`)));
+  return JSON.parse(json.replace(STRING_OR_NUMBER, (match) => (LONG_INTEGER.test(match) ? `"${match}"` : match)));
 }
 
-/** Strings are matched so that digits inside them are passed over. */
-const STRING_OR_LONG_INTEGER = /"(?:[^"\\]|\\.)*"|-?\b\d{16,}\b(?![.eE])/g;
+/** Strings are matched as a whole, so that digits inside them are passed over. */
+const STRING_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const LONG_INTEGER = /^-?\d{16,}$/;
 
 /** A moment, as the server writes it. */
 export type Moment = string | number;

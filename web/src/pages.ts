@@ -21,7 +21,7 @@ export interface Page {
 export const PAGES: readonly Page[] = [
   { path: "", title: "Verdict", Page: Verdict },
   { path: "timeline", title: "Timeline", isWide: true, Page: Timeline },
-  { path: "time", title: "Time", Page: Time },
+  { path: "time", title: "Time", isWide: true, Page: Time },
   { path: "calls", title: "Calls", isWide: true, Page: Calls },
   { path: "flame", title: "Flame graph", isWide: true, Page: Flame },
   { path: "memory", title: "Memory", Page: Memory },

@@ -83,7 +83,7 @@ function columnsOf(by: Group, limits: Limits): Column<CallRow>[] {
   const time = (title: string, of: (row: CallRow) => number | null, hint?: string): Column<CallRow> => ({
     title,
     numeric: true,
-    cell: (row) => (of(row) === null ? "" : duration(of(row) ?? 0)),
+    cell: (row) => (of(row) ? duration(of(row) ?? 0) : ""),
     key: (row) => of(row) ?? -1,
     ...(hint ? { hint } : {}),
   });

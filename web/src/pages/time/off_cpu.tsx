@@ -51,7 +51,8 @@ function Waits({ waits }: { waits: BlockedOn[] }) {
 
 function target(row: BlockedOn): string {
   const kind = row.target_kind && row.target_kind !== "other" ? row.target_kind : row.reason;
-  return row.target ? `${kind} ${row.target}` : kind;
+  if (!row.target) return kind;
+  return row.target.startsWith(kind) ? row.target : `${kind} ${row.target}`;
 }
 
 function waker(row: BlockedOn): string {

@@ -1,6 +1,6 @@
 /** The whole trace as a strip: how much of the time dispatch threads spent in calls and waits, and what is visible. */
 import { useEffect, useRef } from "preact/hooks";
-import { useTheme } from "../../theme";
+import { colour, useTheme } from "../../theme";
 import { duration } from "../../units";
 import { palette } from "./colours";
 import type { Items, Slice } from "./slice";
@@ -52,13 +52,14 @@ function paint(canvas: HTMLCanvasElement, whole: Slice, width: number): void {
     fill(calls, lane.calls, whole);
     fill(waits, lane.waits, whole);
   }
+  const waiting = colour("part-input");
   context.fillStyle = colours.low;
   context.fillRect(0, 0, width, HEIGHT);
   const bar = (value: number) => Math.min(1, value / shown.length) * (HEIGHT / 2 - 3);
   for (let at = 0; at < columns; at += 1) {
     context.fillStyle = colours.accent;
     context.fillRect(at * 2, HEIGHT / 2 - bar(calls[at]!), 1.5, bar(calls[at]!));
-    context.fillStyle = colours.runQueue;
+    context.fillStyle = waiting;
     context.fillRect(at * 2, HEIGHT / 2 + 1, 1.5, bar(waits[at]!));
   }
 }

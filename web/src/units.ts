@@ -12,6 +12,13 @@ export function duration(value: number): string {
   return `${three(value / 3600e9)} h`;
 }
 
+/** A time after the start, with the digits that tell two marks of `step` nanoseconds apart. */
+export function offset(value: number, step: number): string {
+  const [unit, size] = value < 1e3 ? ["ns", 1] : value < 1e6 ? ["µs", 1e3] : value < 1e9 ? ["ms", 1e6] : ["s", 1e9];
+  const digits = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / step) - 1e-9)));
+  return `${(value / size).toFixed(digits)} ${unit}`;
+}
+
 export function bytes(value: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, Math.abs(value))) / 10));

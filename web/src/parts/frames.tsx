@@ -26,7 +26,11 @@ export function Frames({ title, stack }: { title: string; stack: Stack }) {
             <strong>{frame.function}</strong>
             {frame.is_inlined && <span class="muted"> (inlined)</span>}
             <br />
-            <Location file={frame.file ?? frame.module} line={frame.line} />
+            {frame.kind === "kernel" && !frame.file ? (
+              <span class="muted">kernel</span>
+            ) : (
+              <Location file={frame.file ?? frame.module} line={frame.line} />
+            )}
           </li>
         ))}
       </ol>

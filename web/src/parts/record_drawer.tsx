@@ -43,6 +43,9 @@ const KINDS: Readonly<Record<string, string>> = {
   io: "Request to a disk",
 };
 
+/** Of use to a join, not to a reader. */
+const HIDDEN = ["session_id"];
+
 function OneRecord({ name, trace }: { name: string; trace: string | undefined }) {
   const asked = useAnswer<FullRecord>("record", { ref: name, trace });
   return (
@@ -54,7 +57,7 @@ function OneRecord({ name, trace }: { name: string; trace: string | undefined })
           <>
             <dl class="fields">
               {Object.entries(full.record)
-                .filter(([, value]) => value !== null && value !== "")
+                .filter(([name, value]) => value !== null && value !== "" && !HIDDEN.includes(name))
                 .map(([name, value]) => (
                   <Field key={name} name={name} value={value} />
                 ))}
@@ -82,6 +85,7 @@ function written(name: string, value: RecordValue): string {
   if (value === null) return "";
   if (name === "timestamp_ns" || name.endsWith("_at_ns")) return timeOfDay(String(value), 1);
   if (typeof value === "string") return value;
+  if (name.startsWith("is_")) return value ? "yes" : "no";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (name.endsWith("_ns")) return duration(value);
   if (name === "bytes" || name.endsWith("_bytes")) return `${bytes(value)} (${count(value)})`;

@@ -6,7 +6,7 @@ import { count, duration, share } from "../../units";
 import { boxAt, boxes, draw, ROW, type Scene } from "./draw";
 import { deepest, nodeAt, pathOf, type Node } from "./tree";
 
-export function Graph(props: { root: Node; path: string | undefined; search: string; unit: "ns" | "samples" }) {
+export function Graph(props: { root: Node; path: string | undefined; search: string; unit: string }) {
   const { root, unit } = props;
   const focus = useMemo(() => nodeAt(root, props.path), [root, props.path]);
   const [pointed, setPointed] = useState<Node | null>(null);
@@ -91,8 +91,8 @@ function stepped(key: string, at: Node): Node | null {
   }
 }
 
-function wordsOf(node: Node, root: Node, unit: "ns" | "samples"): { name: string; value: string; file: string } {
-  const value = unit === "ns" ? `${duration(node.value)} in ${count(node.count)}` : `${count(node.value)} samples`;
+function wordsOf(node: Node, root: Node, unit: string): { name: string; value: string; file: string } {
+  const value = unit === "samples" ? `${count(node.value)} samples` : `${duration(node.value)} in ${count(node.count)} ${unit}`;
   return {
     name: node.parent ? node.name : "All stacks",
     value: `${value}, ${share(node.value / Math.max(1e-9, root.value))}`,

@@ -44,7 +44,7 @@ export function Flame({ query }: { query: Query }) {
 }
 
 function Stacks({ answer, query }: { answer: RankedStacks; query: Query }) {
-  const unit = answer.total_ns === null ? "samples" : "ns";
+  const unit = answer.total_ns === null ? "samples" : answer.of === "calls" ? "calls" : "waits";
   const root = useMemo(() => tree(answer.stacks, (stack) => stack.ns ?? stack.count), [answer]);
   const search = query.search ?? "";
   const found = matcher(search);

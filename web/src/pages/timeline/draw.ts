@@ -1,6 +1,6 @@
 /** Draws lanes onto a canvas. It is called for each frame of a zoom, so it touches only what is visible. */
 import { ns } from "../../exact";
-import { duration, timeOfDay } from "../../units";
+import { offset, timeOfDay } from "../../units";
 import type { Palette } from "./colours";
 import { AXIS, type Geometry } from "./geometry";
 import { firstAfter, type Items, type Lane, type Slice } from "./slice";
@@ -53,7 +53,7 @@ function drawAxis(context: CanvasRenderingContext2D, scene: Scene): void {
     context.fillStyle = palette.line;
     context.fillRect(x - 0.5, 0, 1, shape.height);
     context.fillStyle = palette.soft;
-    const text = isShort ? `+${duration(mark)}` : timeOfDay(origin + ns(Math.round(mark)) + "", step);
+    const text = isShort ? `+${offset(mark, step)}` : timeOfDay((origin + ns(Math.round(mark))).toString(), step);
     context.fillText(text, x + 5, AXIS / 2);
   }
   context.fillStyle = palette.line;

@@ -9,16 +9,21 @@ export interface Geometry {
 
 export const AXIS = 28;
 
+/** Lanes are taller where there are few of them. */
+const FEW = 8;
+
 /** On narrow screens names stand above the lanes instead of beside them. */
 export function geometry(width: number, lanes: number, isNarrow: boolean): Geometry {
   const label = isNarrow ? 20 : 0;
-  const lane = label + 46;
+  const [calls, waits] = lanes <= FEW ? [28, 20] : [18, 13];
+  const top = label + 7;
+  const lane = top + calls + 3 + waits + 7;
   return {
     width,
-    height: AXIS + lane * lanes + 6,
+    height: AXIS + lane * lanes,
     lane,
-    calls: { top: label + 7, height: 18 },
-    waits: { top: label + 27, height: 13 },
+    calls: { top, height: calls },
+    waits: { top: top + calls + 3, height: waits },
   };
 }
 

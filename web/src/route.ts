@@ -59,3 +59,10 @@ export function part(query: Query): Parameters {
   const { trace, since, from, to, pid } = query;
   return { trace, since, from, to, pid: pid ? Number(pid) : undefined };
 }
+
+/** What the timeline shows in order to see something of this length with what is around it. */
+export function spanAround(moment: string, length: number): string {
+  const margin = BigInt(Math.round(length * 2.5));
+  const start = BigInt(moment);
+  return `${start - margin}-${start + BigInt(Math.round(length)) + margin}`;
+}

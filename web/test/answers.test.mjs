@@ -29,7 +29,7 @@ test("names that carry HTML stay text on every page", async () => {
     assert.equal(await page.locator(".bold, img[src=x]").count(), 0, path);
   }
   await page.goto(`${BASE}#/`);
-  await page.getByText("<b class=bold>").first().waitFor();
+  await page.locator("main").getByText("<b class=bold>").first().waitFor();
   await context.close();
 });
 

@@ -105,7 +105,7 @@ test("SQL that is refused says why, and rows can be drawn", async () => {
   await statement.fill("SELECT timestamp_ns, duration_ns FROM cuda_events LIMIT 100");
   await statement.press("Control+Enter");
   await page.getByText("100 rows").waitFor();
-  await page.getByText("Chart", { exact: true }).click();
+  await page.getByRole("radio", { name: "Chart" }).check();
   await page.locator(".chart canvas").waitFor();
   await context.close();
 });

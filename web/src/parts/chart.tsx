@@ -20,6 +20,8 @@ export interface ChartProps {
   readonly isStepped?: boolean;
   readonly height?: number;
   readonly format: (value: number) => string;
+  /** Bytes are read in powers of two, so their marks are as well. */
+  readonly isBytes?: boolean;
   readonly formatX?: (value: number) => string;
 }
 
@@ -38,7 +40,7 @@ export function Chart(props: ChartProps) {
       plot.destroy();
     };
   }, [theme, props.x, props.series, height]);
-  return <div class="chart" role="img" aria-label={props.label} ref={holder} />;
+  return <div class="chart" role="img" aria-label={props.label} ref={holder} style={{ minHeight: `${height}px` }} />;
 }
 
 /** Stacked areas are drawn from the top one down, each over the sum of those below it. */
@@ -54,6 +56,7 @@ function options(props: ChartProps, width: number, height: number): uPlot.Option
   const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const { format, formatX } = props;
   const xAxis: uPlot.Axis = formatX ? { ...axis, values: (_, marks) => marks.map(formatX) } : axis;
+  const marks = props.isBytes ? { incrs: Array.from({ length: 50 }, (_, power) => 2 ** power) } : {};
   const shown = props.isStacked ? [...props.series].reverse() : props.series;
   return {
     width,
@@ -61,7 +64,7 @@ function options(props: ChartProps, width: number, height: number): uPlot.Option
     legend: { show: false },
     cursor: { y: false, points: { show: false } },
     scales: { x: { time: props.isTime ?? false }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] } },
-    axes: [xAxis, { ...axis, size: 74, values: (_, marks) => marks.map(format) }],
+    axes: [xAxis, { ...axis, ...marks, size: 74, values: (_, marks) => marks.map(format) }],
     series: [{}, ...shown.map((each) => seriesOptions(each, props))],
   };
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { FullRecord, RecordValue } from "../answers";
 import { Answered, useAnswer } from "./asked";
 import { Frames } from "./frames";
-import { change } from "../route";
+import { change, pageAddress, spanAround } from "../route";
 import { bytes, count, duration, timeOfDay } from "../units";
 
 const MOST = 12;
@@ -62,12 +62,24 @@ function OneRecord({ name, trace }: { name: string; trace: string | undefined })
                   <Field key={name} name={name} value={value} />
                 ))}
             </dl>
+            <TimelineLink record={full.record} />
             {full.stack && <Frames title="Its stack, innermost first" stack={full.stack} />}
             {full.waker_stack && <Frames title="What the thread that ended it was doing" stack={full.waker_stack} />}
           </>
         )}
       </Answered>
     </section>
+  );
+}
+
+function TimelineLink({ record }: { record: FullRecord["record"] }) {
+  const { timestamp_ns, duration_ns } = record;
+  if (!timestamp_ns) return null;
+  const view = spanAround(String(timestamp_ns), Math.max(10_000, Number(duration_ns ?? 0)));
+  return (
+    <p class="drawer-link">
+      <a href={pageAddress("timeline", { view })}>See it on the timeline</a>
+    </p>
   );
 }
 

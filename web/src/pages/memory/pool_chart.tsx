@@ -19,7 +19,7 @@ export function PoolChart({ pools }: { pools: readonly Pool[] }) {
           </span>
         ))}
       </p>
-      <Chart label="Live GPU memory over time" x={x} isTime isStepped series={series} format={bytes} />
+      <Chart label="Live GPU memory over time" x={x} isTime isStepped isBytes series={series} format={bytes} />
     </>
   );
 }
@@ -42,6 +42,6 @@ function joined(pools: readonly Pool[]) {
 }
 
 export function titleOf(pool: { device: number | null; kind: string }): string {
-  const kind = { device: "its own memory", host: "pinned host memory", managed: "managed memory" }[pool.kind] ?? pool.kind;
-  return pool.device === null ? `A GPU, ${kind}` : `GPU ${pool.device}, ${kind}`;
+  const kind = { device: "memory", host: "pinned host memory", managed: "managed memory" }[pool.kind] ?? pool.kind;
+  return pool.device === null ? (pool.kind === "device" ? "GPU memory" : kind) : `GPU ${pool.device} ${kind}`;
 }

@@ -22,7 +22,7 @@ export interface Scene {
 }
 
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-/** Narrower than this, a hatch is only noise. */
+/** Narrower than this, a hatch is only noise, and an item has the colour of its larger part. */
 const LEAST_HATCH = 5;
 const NESTED = 5;
 
@@ -107,9 +107,12 @@ function drawRow(
     const middle = Math.min(right, (items.middle[index]! - view.from) * scale);
     const kind = items.kind[index]!;
     const end = Math.max(right, left + 1);
-    const isWide = middle - left >= LEAST_HATCH;
-    if (middle > left || middle === right) fill(isWide && hatches ? hatches[kind]! : colours[kind]!, left, Math.max(middle, left + 1));
-    if (right > middle) fill(palette.runQueue, Math.max(left, middle), end);
+    if (end - left < LEAST_HATCH) {
+      fill(middle - left >= right - middle ? colours[kind]! : palette.runQueue, left, end);
+    } else {
+      if (middle > left) fill(hatches ? hatches[kind]! : colours[kind]!, left, middle);
+      if (right > middle) fill(palette.runQueue, Math.max(left, middle), end);
+    }
     filled = Math.max(filled, Math.floor(end));
   }
 }

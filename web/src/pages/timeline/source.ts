@@ -18,7 +18,10 @@ export class SliceSource {
     readonly origin: bigint,
     private readonly parameters: Parameters,
     private readonly onChange: (isLoading: boolean, refusal: Refusal | null) => void,
-  ) {}
+    before: SliceSource | null,
+  ) {
+    if (before?.origin === origin) this.fine = before.fine;
+  }
 
   /** The finest slice that covers the view. */
   slice(view: View): Slice {

@@ -1,6 +1,6 @@
 /** The chain of evidence as a graph: from the victim to the culprit, each edge drawn by how it is known. */
 import type { Edge, Evidence, Finding } from "../../answers";
-import { changedAddress } from "../../route";
+import { changedAddress, pageAddress, spanAround } from "../../route";
 import { duration, who } from "../../units";
 
 const MEANING: readonly (readonly [Evidence, string])[] = [
@@ -10,15 +10,20 @@ const MEANING: readonly (readonly [Evidence, string])[] = [
   ["missing", "not recorded: the claim is open"],
 ];
 
+/** More claims than this are easier to read below each other. */
+const MOST_BESIDE = 3;
+
 export function ChainGraph({ finding }: { finding: Finding }) {
   const { victim, culprit, chain, impact } = finding;
+  const view = viewOf(finding);
   return (
     <section class="chain" aria-label="Chain of evidence">
       <div class="chain-head">
         <h3>How it is known</h3>
+        {view && <a href={pageAddress("timeline", { view })}>See it on the timeline</a>}
         <Legend shown={chain.map((edge) => edge.evidence)} />
       </div>
-      <ol class="graph">
+      <ol class={chain.length > MOST_BESIDE ? "graph tall" : "graph"}>
         <li class="node end">
           <span class="node-role">Victim</span>
           <strong>{who(victim.comm, victim.pid, victim.tid)}</strong>
@@ -28,17 +33,22 @@ export function ChainGraph({ finding }: { finding: Finding }) {
           <Claim key={index} edge={edge} />
         ))}
         {culprit && (
-          <>
-            <li class="node end culprit">
-              <span class="node-role">Culprit</span>
-              <strong>{culprit.pid ? who(culprit.comm, culprit.pid, culprit.tid) : culprit.comm}</strong>
-              <span class="muted">{culprit.detail}</span>
-            </li>
-          </>
+          <li class="node end culprit">
+            <span class="node-role">Culprit</span>
+            <strong>{culprit.pid ? who(culprit.comm, culprit.pid, culprit.tid) : culprit.comm}</strong>
+            <span class="muted">{culprit.detail}</span>
+          </li>
         )}
       </ol>
     </section>
   );
+}
+
+/** A span around the first record, some times as long as what it stands for. A record's number is when it began. */
+function viewOf({ chain, impact }: Finding): string | null {
+  const first = chain.flatMap((edge) => edge.refs)[0]?.match(/^\w+:(\d+)$/)?.[1];
+  if (!first) return null;
+  return spanAround(first, Math.max(1e6, impact.lost_ns / Math.max(1, impact.calls_affected)));
 }
 
 /** An edge and what it claims. The records behind it are one click away. */

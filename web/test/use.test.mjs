@@ -29,7 +29,7 @@ test("the first stop of the keyboard leads to the content, and pages are links",
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
   await page.keyboard.press("Enter");
   assert.equal(await page.evaluate(() => document.activeElement.id), "main");
-  await page.getByRole("link", { name: "Timeline" }).focus();
+  await page.getByRole("link", { name: "Timeline", exact: true }).focus();
   await page.keyboard.press("Enter");
   await hashed(page, "#/timeline");
   await settled(page);

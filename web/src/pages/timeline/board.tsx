@@ -14,7 +14,7 @@ import { describe, itemAt, refOf } from "./hit";
 import { keyed, listen, type Moves } from "./input";
 import { Keys, Legend } from "./legend";
 import { Overview } from "./overview";
-import { moved, start } from "./selection";
+import { again, moved, start } from "./selection";
 import type { Slice } from "./slice";
 import { SliceSource } from "./source";
 import { length, within, type View } from "./view";
@@ -28,7 +28,6 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
   const all = useMemo(() => ({ from: whole.from, to: whole.to }), [whole.from, whole.to]);
   const [view, setView] = useView(query.view, origin, all);
   const [tip, setTip] = useState<Tip | null>(null);
-  const [chosen, setChosen] = useState<Chosen | null>(null);
   const [showsKeys, setShowsKeys] = useState(false);
   const canvas = useRef<HTMLCanvasElement>(null);
   const holder = useRef<HTMLDivElement>(null);
@@ -37,6 +36,7 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
   const isNarrow = width > 0 && innerWidth < NARROW;
   const shape = useMemo(() => geometry(width, whole.lanes.length, isNarrow), [width, whole.lanes.length, isNarrow]);
   const { slice, isLoading, refusal } = useSlice(whole, origin, query, view, width);
+  const [chosen, setChosen] = useChosen(slice);
   const colours = useMemo(() => palette(slice.classes, slice.reasons), [slice, theme]);
 
   useLayoutEffect(() => {
@@ -62,15 +62,12 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
       leave: () => setTip(null),
       click: (x, y) => {
         const found = at(x, y);
-        setChosen(found);
+        setChosen(found, now.current.slice);
         if (found) change({ record: refOf(now.current.slice, found) });
       },
     };
     return listen(canvas.current, moves);
   }, []);
-
-  /** Items are numbered within a slice. */
-  useEffect(() => setChosen(null), [slice]);
 
   const press = (key: string): boolean => {
     const next = keyed(key, view, all);
@@ -86,7 +83,7 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
     const items = slice.lanes[next.lane]![next.row];
     const middle = (items.start[next.index]! + items.end[next.index]!) / 2;
     const half = length(view) / 2;
-    setChosen(next);
+    setChosen(next, slice);
     if (middle < view.from || middle > view.to) setView(within({ from: middle - half, to: middle + half }, all));
   };
   const onKey = (event: KeyboardEvent) => {
@@ -137,6 +134,16 @@ function useView(text: string | undefined, origin: bigint, all: View): [View, (v
     return () => clearTimeout(timer);
   }, [view]);
   return [view, setView];
+}
+
+/** What is chosen. Items are numbered within a slice, so it is looked up again in the next one. */
+function useChosen(slice: Slice): [Chosen | null, (chosen: Chosen | null, of: Slice) => void] {
+  const [picked, setPicked] = useState<{ chosen: Chosen; of: Slice } | null>(null);
+  const chosen = useMemo(() => {
+    if (!picked) return null;
+    return picked.of === slice ? picked.chosen : again(picked.of, picked.chosen, slice);
+  }, [picked, slice]);
+  return [chosen, (chosen, of) => setPicked(chosen && { chosen, of })];
 }
 
 /** The best slice there is for the view; a better one is on its way. */

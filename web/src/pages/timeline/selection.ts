@@ -42,3 +42,13 @@ function across(slice: Slice, view: View, chosen: Chosen, step: number): Chosen 
   }
   return null;
 }
+
+/** The same record in another slice; null where it was merged into another one. */
+export function again(before: Slice, chosen: Chosen, after: Slice): Chosen | null {
+  const old = before.lanes[chosen.lane]?.[chosen.row];
+  const items = after.lanes[chosen.lane]?.[chosen.row];
+  if (!old || !items || chosen.index < 0 || chosen.index >= old.start.length) return null;
+  const id = old.id[chosen.index]! + Number(before.fromNs - after.fromNs);
+  const index = items.id.indexOf(id);
+  return index < 0 ? null : { ...chosen, index };
+}

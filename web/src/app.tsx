@@ -63,19 +63,30 @@ function Head(props: {
         {isLive && <span class="live">recording</span>}
         <ThemeButton />
       </div>
-      <nav aria-label="Pages">
-        <ul>
-          {PAGES.map(({ path, title }) => (
-            <li key={path}>
-              <a href={pageAddress(path)} aria-current={path === props.path ? "page" : undefined}>
-                {title}
-              </a>
-            </li>
-          ))}
-        </ul>
-      </nav>
+      <Navigation path={props.path} />
       <PartBar query={props.query} summary={answer} />
     </header>
+  );
+}
+
+function Navigation({ path }: { path: string }) {
+  const list = useRef<HTMLUListElement>(null);
+  useEffect(() => {
+    const here = list.current?.querySelector("[aria-current]");
+    here?.scrollIntoView({ inline: "center", block: "nearest" });
+  }, [path]);
+  return (
+    <nav aria-label="Pages">
+      <ul ref={list}>
+        {PAGES.map((page) => (
+          <li key={page.path}>
+            <a href={pageAddress(page.path)} aria-current={page.path === path ? "page" : undefined}>
+              {page.title}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </nav>
   );
 }
 

@@ -1,5 +1,5 @@
 /** A chart over time or over any number, drawn by uPlot: lines, or areas stacked on each other. */
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { colour, useTheme } from "../theme";
 
@@ -28,11 +28,12 @@ export interface ChartProps {
 export function Chart(props: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const theme = useTheme();
+  const [pointed, setPointed] = useState<number | null>(null);
   const height = props.height ?? 240;
   useEffect(() => {
     const element = holder.current;
     if (!element) return undefined;
-    const plot = new uPlot(options(props, element.clientWidth, height), dataOf(props), element);
+    const plot = new uPlot(options(props, element.clientWidth, height, setPointed), dataOf(props), element);
     const observer = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
     return () => {
@@ -40,7 +41,21 @@ export function Chart(props: ChartProps) {
       plot.destroy();
     };
   }, [theme, props.x, props.series, height]);
-  return <div class="chart" role="img" aria-label={props.label} ref={holder} style={{ minHeight: `${height}px` }} />;
+  return (
+    <div class="chart">
+      <div role="img" aria-label={props.label} ref={holder} style={{ minHeight: `${height}px` }} />
+      <p class="readout">{pointed === null ? "" : readout(props, pointed)}</p>
+    </div>
+  );
+}
+
+/** The values under the pointer, the largest first. */
+function readout({ x, series, isTime, format, formatX }: ChartProps, at: number): string {
+  const shown = series.map((each) => ({ title: each.title, value: each.values[at] ?? null }));
+  const known = shown.filter(({ value }) => value !== null && value !== 0).sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
+  const where = x[at] ?? 0;
+  const name = isTime ? new Date(where * 1000).toLocaleTimeString(undefined, { hour12: false }) : (formatX?.(where) ?? String(where));
+  return `${name}: ${known.map(({ title, value }) => `${title} ${format(value ?? 0)}`).join(", ") || "nothing"}`;
 }
 
 /** Stacked areas are drawn from the top one down, each over the sum of those below it. */
@@ -51,7 +66,7 @@ function dataOf({ x, series, isStacked }: ChartProps): uPlot.AlignedData {
   return [[...x], ...stacked.reverse()];
 }
 
-function options(props: ChartProps, width: number, height: number): uPlot.Options {
+function options(props: ChartProps, width: number, height: number, onPoint: (at: number | null) => void): uPlot.Options {
   const [soft, line] = [colour("text-soft"), colour("line")];
   const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const { format, formatX } = props;
@@ -62,6 +77,7 @@ function options(props: ChartProps, width: number, height: number): uPlot.Option
     width,
     height,
     legend: { show: false },
+    hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },
     cursor: { y: false, points: { show: false } },
     scales: { x: { time: props.isTime ?? false }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.05 : 1] } },
     axes: [xAxis, { ...axis, ...marks, size: 74, values: (_, marks) => marks.map(format) }],

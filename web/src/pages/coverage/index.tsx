@@ -86,7 +86,7 @@ function Fact({ name, value, more }: { name: string; value: string; more: string
 
 function Notes({ answer }: { answer: SeenAndLost }) {
   return (
-    <Panel title="What the tracer said" about="Warnings, and what could not be watched.">
+    <Panel title="What the tracer said" about="What it attached to, warnings, and what could not be watched.">
       {answer.warnings.length > 0 ? (
         <ul class="notes">
           {answer.warnings.map((warning, index) => (

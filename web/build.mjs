@@ -1,11 +1,17 @@
 // Builds dist/: one script, one style sheet, one page. The binary embeds these files as they are.
 import { build } from "esbuild";
-import { cp, mkdir, rm, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, extname } from "node:path";
 
 const here = new URL(".", import.meta.url).pathname;
 await rm(`${here}dist`, { recursive: true, force: true });
 await mkdir(`${here}dist`, { recursive: true });
+
+/** Their licences ask to travel with them. */
+const licences = ["preact", "uplot"].map(async (name) => {
+  const text = await readFile(`${here}node_modules/${name}/LICENSE`, "utf8");
+  return `/*! ${name}\n${text.trim()}\n*/`;
+});
 
 const { metafile } = await build({
   absWorkingDir: here,
@@ -19,6 +25,7 @@ const { metafile } = await build({
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "eof",
+  footer: { js: (await Promise.all(licences)).join("\n") },
   metafile: true,
   logLevel: "warning",
 });

@@ -110,6 +110,7 @@ test("each class of evidence has its own line and its own words", async () => {
     await graph.locator(`.edge .line.${evidence}`).waitFor();
     await graph.locator(".legend").getByText(evidence, { exact: true }).waitFor();
   }
-  if (process.env.GPUWHY_SHOTS) await page.screenshot({ path: `${process.env.GPUWHY_SHOTS}/evidence.png`, fullPage: true });
+  if (process.env.GPUWHY_SHOTS)
+    await page.screenshot({ path: `${process.env.GPUWHY_SHOTS}/evidence.png`, fullPage: true });
   await context.close();
 });

@@ -26,7 +26,12 @@ after(() => browser?.close());
 
 for (const { path, says } of PAGES) {
   const name = path || "verdict";
-  for (const look of [{ dark: false }, { dark: true }, { dark: false, width: 360, height: 740 }, { dark: true, width: 360, height: 740 }]) {
+  for (const look of [
+    { dark: false },
+    { dark: true },
+    { dark: false, width: 360, height: 740 },
+    { dark: true, width: 360, height: 740 },
+  ]) {
     const title = `${name}-${look.width ? "narrow" : "wide"}-${look.dark ? "dark" : "light"}`;
     test(`${title} is readable and quiet`, async () => {
       const { page, context, wrong } = await visit(browser, `#/${path}`, look);
@@ -54,7 +59,13 @@ test("the open drawer of a record is readable too", async () => {
 async function serious(page) {
   const { violations } = await new AxeBuilder({ page }).analyze();
   const grave = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  return grave.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).slice(0, 3).join(" ")}`);
+  return grave.map(
+    ({ id, nodes }) =>
+      `${id}: ${nodes
+        .map((node) => node.html)
+        .slice(0, 3)
+        .join(" ")}`,
+  );
 }
 
 function fits(page) {

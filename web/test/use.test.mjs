@@ -8,7 +8,8 @@ before(async () => (browser = await start()));
 after(() => browser?.close());
 
 const lanes = (page) => page.locator("canvas[role=application]");
-const hashed = (page, wanted) => page.waitForFunction((text) => decodeURIComponent(location.hash).includes(text), wanted);
+const hashed = (page, wanted) =>
+  page.waitForFunction((text) => decodeURIComponent(location.hash).includes(text), wanted);
 
 test("an edge of the chain opens its records, and Escape closes them", async () => {
   const { page, context } = await visit(browser, "#/");

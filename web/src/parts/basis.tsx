@@ -8,8 +8,7 @@ export function BasisNote({ coverage }: { coverage: Coverage }) {
   const { sampled, unattached } = coverage;
   return (
     <p class="basis">
-      Based on {count(coverage.events)} records.{" "}
-      {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
+      Based on {count(coverage.events)} records. {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
       {sampled.length > 0 && `${sampledText(sampled)} `}
       {unattached.length > 0 && `${unattached.length} things could not be watched. `}
       <a href={pageAddress("coverage")}>What was seen</a>

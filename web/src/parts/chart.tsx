@@ -52,9 +52,13 @@ export function Chart(props: ChartProps) {
 /** The values under the pointer, the largest first. */
 function readout({ x, series, isTime, format, formatX }: ChartProps, at: number): string {
   const shown = series.map((each) => ({ title: each.title, value: each.values[at] ?? null }));
-  const known = shown.filter(({ value }) => value !== null && value !== 0).sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
+  const known = shown
+    .filter(({ value }) => value !== null && value !== 0)
+    .sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
   const where = x[at] ?? 0;
-  const name = isTime ? new Date(where * 1000).toLocaleTimeString(undefined, { hour12: false }) : (formatX?.(where) ?? String(where));
+  const name = isTime
+    ? new Date(where * 1000).toLocaleTimeString(undefined, { hour12: false })
+    : (formatX?.(where) ?? String(where));
   return `${name}: ${known.map(({ title, value }) => `${title} ${format(value ?? 0)}`).join(", ") || "nothing"}`;
 }
 
@@ -66,7 +70,12 @@ function dataOf({ x, series, isStacked }: ChartProps): uPlot.AlignedData {
   return [[...x], ...stacked.reverse()];
 }
 
-function options(props: ChartProps, width: number, height: number, onPoint: (at: number | null) => void): uPlot.Options {
+function options(
+  props: ChartProps,
+  width: number,
+  height: number,
+  onPoint: (at: number | null) => void,
+): uPlot.Options {
   const [soft, line] = [colour("text-soft"), colour("line")];
   const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const { format, formatX } = props;

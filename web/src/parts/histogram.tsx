@@ -14,14 +14,29 @@ export function limitsOf(histograms: readonly (readonly (readonly [number, numbe
   return { least: Math.max(1, Math.min(...bounds, Infinity)), most: Math.max(...bounds, 10) };
 }
 
-export function Histogram({ of, limits, label }: { of: readonly (readonly [number, number])[]; limits: Limits; label: string }) {
+export function Histogram({
+  of,
+  limits,
+  label,
+}: {
+  of: readonly (readonly [number, number])[];
+  limits: Limits;
+  label: string;
+}) {
   const span = Math.log(limits.most / limits.least) || 1;
   const columns = new Float64Array(33);
   for (const [upper, calls] of of) columns[Math.round((Math.log(upper / limits.least) / span) * 32)]! += calls;
   const most = Math.max(...columns);
   const step = WIDTH / columns.length;
   return (
-    <svg class="histogram" role="img" aria-label={label} width={WIDTH} height={HEIGHT} viewBox={`0 0 ${WIDTH} ${HEIGHT}`}>
+    <svg
+      class="histogram"
+      role="img"
+      aria-label={label}
+      width={WIDTH}
+      height={HEIGHT}
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+    >
       <title>
         {label}, from {duration(limits.least)} to {duration(limits.most)}
       </title>

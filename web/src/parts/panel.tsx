@@ -1,7 +1,13 @@
 /** A titled part of a page. */
 import type { ComponentChildren } from "preact";
 
-export function Panel(props: { title: string; about?: string; class?: string; aside?: ComponentChildren; children: ComponentChildren }) {
+export function Panel(props: {
+  title: string;
+  about?: string;
+  class?: string;
+  aside?: ComponentChildren;
+  children: ComponentChildren;
+}) {
   const id = `panel-${props.title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
   return (
     <section class={`panel ${props.class ?? ""}`} aria-labelledby={id}>

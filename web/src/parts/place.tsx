@@ -1,5 +1,10 @@
 /** A place in the code, with the part of the path that one reads first. */
-export function Location(props: { file: string | null; line?: number | null; function?: string | null; kind?: string }) {
+export function Location(props: {
+  file: string | null;
+  line?: number | null;
+  function?: string | null;
+  kind?: string;
+}) {
   if (!props.file) return <span class="muted">{props.function ?? "unknown"}</span>;
   const cut = props.file.lastIndexOf("/") + 1;
   return (

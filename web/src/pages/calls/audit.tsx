@@ -38,7 +38,11 @@ export function AuditLog({ query }: { query: Query }) {
     </button>
   );
   return (
-    <Panel title="Log" about="Calls that were kept, one by one in the order of time, of the process chosen above or of all." aside={toggle}>
+    <Panel
+      title="Log"
+      about="Calls that were kept, one by one in the order of time, of the process chosen above or of all."
+      aside={toggle}
+    >
       {isOpen && (
         <Answered of={asked} what="the log">
           {(answer) => (
@@ -47,7 +51,13 @@ export function AuditLog({ query }: { query: Query }) {
                 {count(answer.kept.kept)} of {count(answer.kept.made)} calls were kept ({share(answer.kept.share)}).
               </p>
               {answer.calls.length > 0 ? (
-                <Table label="Log of calls" columns={COLUMNS} rows={answer.calls} rowKey={(row) => row.ref} onRow={(row) => change({ record: row.ref })} />
+                <Table
+                  label="Log of calls"
+                  columns={COLUMNS}
+                  rows={answer.calls}
+                  rowKey={(row) => row.ref}
+                  onRow={(row) => change({ record: row.ref })}
+                />
               ) : (
                 <Empty>No call was kept.</Empty>
               )}
@@ -55,7 +65,11 @@ export function AuditLog({ query }: { query: Query }) {
                 <button type="button" disabled={pages.length === 0} onClick={() => setPages(pages.slice(0, -1))}>
                   Earlier
                 </button>
-                <button type="button" disabled={!answer.next} onClick={() => answer.next && setPages([...pages, answer.next])}>
+                <button
+                  type="button"
+                  disabled={!answer.next}
+                  onClick={() => answer.next && setPages([...pages, answer.next])}
+                >
                   Later
                 </button>
                 <span class="muted">page {pages.length + 1}</span>

@@ -22,7 +22,14 @@ type Group = (typeof GROUPS)[number][0];
 export function Calls({ query }: { query: Query }) {
   const by = GROUPS.find(([group]) => group === query.by)?.[0] ?? "op";
   const asked = useAnswer<CallStatistics>("calls", { ...part(query), by, limit: 500 });
-  const choice = <Choice label="A row for each" of={GROUPS} value={by} onChoose={(by) => change({ by: by === "op" ? "" : by, op: "" })} />;
+  const choice = (
+    <Choice
+      label="A row for each"
+      of={GROUPS}
+      value={by}
+      onChoose={(by) => change({ by: by === "op" ? "" : by, op: "" })}
+    />
+  );
   return (
     <>
       <Panel title="Calls" about="All calls count, also those that were not kept one by one." aside={choice}>
@@ -50,7 +57,12 @@ function Statistics({ answer, by, query }: { answer: CallStatistics; by: Group; 
       <div class="tools">
         <label>
           <span class="visually-hidden">Filter rows</span>
-          <input type="search" placeholder="Filter" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+          <input
+            type="search"
+            placeholder="Filter"
+            value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value)}
+          />
         </label>
         <span class="muted">{answer.method}</span>
       </div>
@@ -72,7 +84,8 @@ function Statistics({ answer, by, query }: { answer: CallStatistics; by: Group; 
 }
 
 function nameOf(row: CallRow, by: Group): string {
-  if (by === "op") return row.runtime_op && row.runtime_op !== row.op ? `${row.op} (${row.runtime_op})` : (row.op ?? "");
+  if (by === "op")
+    return row.runtime_op && row.runtime_op !== row.op ? `${row.op} (${row.runtime_op})` : (row.op ?? "");
   if (by === "device") return row.device === undefined ? "names no GPU" : `GPU ${row.device}`;
   return who(row.comm ?? "", row.pid ?? 0, row.tid ?? row.pid ?? 0);
 }

@@ -8,7 +8,12 @@ import { change, part, type Query } from "../../route";
 import { duration, timeOfDay, who } from "../../units";
 
 const COLUMNS: readonly Column<SlowCall>[] = [
-  { title: "When", class: "nowrap", cell: (row) => timeOfDay(row.timestamp_ns, 1e3), key: (row) => String(row.timestamp_ns) },
+  {
+    title: "When",
+    class: "nowrap",
+    cell: (row) => timeOfDay(row.timestamp_ns, 1e3),
+    key: (row) => String(row.timestamp_ns),
+  },
   { title: "Function", cell: (row) => row.op, key: (row) => row.op },
   { title: "Took", numeric: true, cell: (row) => duration(row.duration_ns), key: (row) => row.duration_ns },
   { title: "Running", numeric: true, cell: (row) => duration(row.running_ns), key: (row) => row.running_ns },
@@ -28,7 +33,11 @@ export function SlowCalls({ query }: { query: Query }) {
     </button>
   );
   return (
-    <Panel title={op ? `Slowest calls of ${op}` : "Slowest calls"} about="Choose a function above to see its own." aside={op && all}>
+    <Panel
+      title={op ? `Slowest calls of ${op}` : "Slowest calls"}
+      about="Choose a function above to see its own."
+      aside={op && all}
+    >
       <Answered of={asked} what="the slow calls">
         {(answer) =>
           answer.calls.length > 0 ? (

@@ -12,9 +12,17 @@ export function Cost({ answer }: { answer: SeenAndLost }) {
   if (answer.threads.length === 0 && answer.agent.length === 0) return null;
   const said = budget === null ? "No budget was set." : `The budget is ${share(budget)} of each thread's time.`;
   return (
-    <Panel title="What tracing cost" about={`${said} Estimated from exact counts and what each thing costs on this machine.`}>
+    <Panel
+      title="What tracing cost"
+      about={`${said} Estimated from exact counts and what each thing costs on this machine.`}
+    >
       {answer.threads.length > 0 && (
-        <Table label="Share of each thread's time" columns={columns} rows={answer.threads} rowKey={(row) => `${row.pid}/${row.tid}`} />
+        <Table
+          label="Share of each thread's time"
+          columns={columns}
+          rows={answer.threads}
+          rowKey={(row) => `${row.pid}/${row.tid}`}
+        />
       )}
       <AgentChart answer={answer} />
     </Panel>
@@ -43,7 +51,8 @@ function Against({ row, budget }: { row: TracedThread; budget: number | null }) 
 
 function AgentChart({ answer }: { answer: SeenAndLost }) {
   const { x, series } = useMemo(() => {
-    const at = (of: (point: SeenAndLost["agent"][number]) => number) => answer.agent.map((point) => of(point) / Math.max(1, point.wall_ns));
+    const at = (of: (point: SeenAndLost["agent"][number]) => number) =>
+      answer.agent.map((point) => of(point) / Math.max(1, point.wall_ns));
     return {
       x: answer.agent.map((point) => date(point.from_ns).getTime() / 1000),
       series: [
@@ -64,7 +73,15 @@ function AgentChart({ answer }: { answer: SeenAndLost }) {
           </span>
         ))}
       </p>
-      <Chart label="CPU time of the tracer over time" x={x} isTime isStepped series={series} format={share} height={200} />
+      <Chart
+        label="CPU time of the tracer over time"
+        x={x}
+        isTime
+        isStepped
+        series={series}
+        format={share}
+        height={200}
+      />
     </section>
   );
 }

@@ -37,7 +37,11 @@ function Overall({ answer }: { answer: SeenAndLost }) {
   return (
     <Panel title="In short">
       <dl class="numbers">
-        <Fact name="Records" value={count(answer.coverage.events)} more={lost === 0 ? "nothing was lost" : `${count(lost)} lost`} />
+        <Fact
+          name="Records"
+          value={count(answer.coverage.events)}
+          more={lost === 0 ? "nothing was lost" : `${count(lost)} lost`}
+        />
         <Fact
           name="Functions seen in part"
           value={count(answer.sampled.length)}
@@ -58,7 +62,10 @@ function Overall({ answer }: { answer: SeenAndLost }) {
 }
 
 function agentCpu({ agent }: SeenAndLost): string {
-  const [cpu, wall] = [agent.reduce((sum, each) => sum + each.cpu_ns, 0), agent.reduce((sum, each) => sum + each.wall_ns, 0)];
+  const [cpu, wall] = [
+    agent.reduce((sum, each) => sum + each.cpu_ns, 0),
+    agent.reduce((sum, each) => sum + each.wall_ns, 0),
+  ];
   return wall > 0 ? share(cpu / wall) : "unknown";
 }
 
@@ -66,8 +73,10 @@ function SessionLine({ session }: { session: TracerSession }) {
   const end = session.end_reason ?? (session.ended_ns === null ? "still running, or killed" : "ended");
   return (
     <p class="about">
-      {clock(session.started_ns)} on {session.host}, Linux {session.kernel}, gpuwhy {session.version}. How it ended: {end}.
-      {session.probe_cost_ns !== null && ` A traced call costs ${duration(session.probe_cost_ns)} more than an untraced one.`}
+      {clock(session.started_ns)} on {session.host}, Linux {session.kernel}, gpuwhy {session.version}. How it ended:{" "}
+      {end}.
+      {session.probe_cost_ns !== null &&
+        ` A traced call costs ${duration(session.probe_cost_ns)} more than an untraced one.`}
     </p>
   );
 }

@@ -18,7 +18,11 @@ const COLUMNS: readonly Column<RungChange>[] = [
   { title: "When", class: "nowrap", cell: (row) => timeOfDay(row.at_ns), key: (row) => String(row.at_ns) },
   { title: "Function", cell: (row) => row.op, key: (row) => row.op },
   { title: "Process", cell: (row) => who(row.comm, row.pid), key: (row) => row.comm },
-  { title: "From then on", cell: (row) => RUNGS.find(([rung]) => rung === row.rung)?.[1] ?? row.rung, key: (row) => row.rung },
+  {
+    title: "From then on",
+    cell: (row) => RUNGS.find(([rung]) => rung === row.rung)?.[1] ?? row.rung,
+    key: (row) => row.rung,
+  },
   { title: "Watched", numeric: true, cell: (row) => share(row.fraction), key: (row) => row.fraction },
   { title: "Why", cell: (row) => row.reason, key: (row) => row.reason },
 ];
@@ -26,7 +30,10 @@ const COLUMNS: readonly Column<RungChange>[] = [
 export function Rungs({ answer }: { answer: SeenAndLost }) {
   const strips = useMemo(() => stripsOf(answer), [answer]);
   return (
-    <Panel title="How closely functions were watched" about="The tracer looks less closely where it would cost more than the budget.">
+    <Panel
+      title="How closely functions were watched"
+      about="The tracer looks less closely where it would cost more than the budget."
+    >
       {strips.length === 0 ? (
         <Empty>Every function was watched in full all the time.</Empty>
       ) : (
@@ -51,7 +58,12 @@ export function Rungs({ answer }: { answer: SeenAndLost }) {
               </li>
             ))}
           </ul>
-          <Table label="Changes in how closely functions were watched" columns={COLUMNS} rows={answer.rungs} rowKey={(row, index) => `${row.at_ns} ${index}`} />
+          <Table
+            label="Changes in how closely functions were watched"
+            columns={COLUMNS}
+            rows={answer.rungs}
+            rowKey={(row, index) => `${row.at_ns} ${index}`}
+          />
         </>
       )}
     </Panel>

@@ -27,14 +27,22 @@ export function Losses({ answer }: { answer: SeenAndLost }) {
 const SAMPLED: readonly Column<SeenInPart>[] = [
   { title: "Function", cell: (row) => row.op, key: (row) => row.op },
   { title: "Seen", numeric: true, cell: (row) => count(row.seen), key: (row) => row.seen },
-  { title: "Estimated", numeric: true, cell: (row) => `≈ ${count(row.estimate)} ± ${count(row.error_95)}`, key: (row) => row.estimate },
+  {
+    title: "Estimated",
+    numeric: true,
+    cell: (row) => `≈ ${count(row.estimate)} ± ${count(row.error_95)}`,
+    key: (row) => row.estimate,
+  },
   { title: "Share seen", numeric: true, cell: (row) => share(row.fraction), key: (row) => row.fraction },
 ];
 
 export function Sampled({ answer }: { answer: SeenAndLost }) {
   if (answer.sampled.length === 0) return null;
   return (
-    <Panel title="Seen in part" about="Functions that were watched in bursts, to keep to the budget. Numbers are scaled up, with the error at 95 %.">
+    <Panel
+      title="Seen in part"
+      about="Functions that were watched in bursts, to keep to the budget. Numbers are scaled up, with the error at 95 %."
+    >
       <Table label="Functions seen in part" columns={SAMPLED} rows={answer.sampled} rowKey={(row) => row.op} />
     </Panel>
   );
@@ -52,7 +60,12 @@ const WALKS: readonly Column<WalkTime>[] = [
   { title: "Walks", numeric: true, cell: (row) => count(row.count), key: (row) => row.count },
   { title: "How it ended", cell: ended, key: ended },
   { title: "Python's part", cell: (row) => row.python_end.replaceAll("_", " "), key: (row) => row.python_end },
-  { title: "Each took", numeric: true, cell: (row) => duration(row.walking_ns / Math.max(1, row.count)), key: (row) => row.walking_ns / Math.max(1, row.count) },
+  {
+    title: "Each took",
+    numeric: true,
+    cell: (row) => duration(row.walking_ns / Math.max(1, row.count)),
+    key: (row) => row.walking_ns / Math.max(1, row.count),
+  },
 ];
 
 function ended(row: WalkTime): string {
@@ -65,8 +78,16 @@ export function Walks({ answer }: { answer: SeenAndLost }) {
   const all = answer.stacks.reduce((sum, walk) => sum + walk.count, 0);
   const whole = answer.stacks.filter((walk) => walk.end === "complete").reduce((sum, walk) => sum + walk.count, 0);
   return (
-    <Panel title="How walks over stacks ended" about={`${share(whole / Math.max(1, all))} of ${count(all)} walks reached the end of the stack.`}>
-      <Table label="How walks over stacks ended" columns={WALKS} rows={answer.stacks} rowKey={(row) => `${row.moment} ${row.end} ${row.python_end}`} />
+    <Panel
+      title="How walks over stacks ended"
+      about={`${share(whole / Math.max(1, all))} of ${count(all)} walks reached the end of the stack.`}
+    >
+      <Table
+        label="How walks over stacks ended"
+        columns={WALKS}
+        rows={answer.stacks}
+        rowKey={(row) => `${row.moment} ${row.end} ${row.python_end}`}
+      />
     </Panel>
   );
 }

@@ -72,7 +72,9 @@ export function Graph(props: { root: Node; path: string | undefined; search: str
 
 export function matcher(search: string): ((node: Node) => boolean) | null {
   const text = search.trim().toLowerCase();
-  return text ? (node) => node.name.toLowerCase().includes(text) || (node.file ?? "").toLowerCase().includes(text) : null;
+  return text
+    ? (node) => node.name.toLowerCase().includes(text) || (node.file ?? "").toLowerCase().includes(text)
+    : null;
 }
 
 function stepped(key: string, at: Node): Node | null {
@@ -92,7 +94,8 @@ function stepped(key: string, at: Node): Node | null {
 }
 
 function wordsOf(node: Node, root: Node, unit: string): { name: string; value: string; file: string } {
-  const value = unit === "samples" ? `${count(node.value)} samples` : `${duration(node.value)} in ${count(node.count)} ${unit}`;
+  const value =
+    unit === "samples" ? `${count(node.value)} samples` : `${duration(node.value)} in ${count(node.count)} ${unit}`;
   return {
     name: node.parent ? node.name : "All stacks",
     value: `${value}, ${share(node.value / Math.max(1e-9, root.value))}`,

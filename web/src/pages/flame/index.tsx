@@ -19,7 +19,8 @@ const KINDS = [
 type Kind = (typeof KINDS)[number][0];
 
 const ABOUT: Readonly<Record<Kind, string>> = {
-  calls: "What called into the GPU's libraries, by how long the calls took. Slow calls have stacks, and a sample of the others.",
+  calls:
+    "What called into the GPU's libraries, by how long the calls took. Slow calls have stacks, and a sample of the others.",
   waits: "Where threads were blocked, by how long.",
   wakers: "What those who ended waits were doing, by how long the others were blocked.",
   running: "Where threads ran, by how often they were seen there.",
@@ -30,7 +31,14 @@ const MOST_STACKS = 1000;
 export function Flame({ query }: { query: Query }) {
   const of = KINDS.find(([kind]) => kind === query.of)?.[0] ?? "calls";
   const asked = useAnswer<RankedStacks>("stacks", { ...part(query), of, limit: MOST_STACKS });
-  const choice = <Choice label="Stacks of" of={KINDS} value={of} onChoose={(of) => change({ of: of === "calls" ? "" : of, path: "" })} />;
+  const choice = (
+    <Choice
+      label="Stacks of"
+      of={KINDS}
+      value={of}
+      onChoose={(of) => change({ of: of === "calls" ? "" : of, path: "" })}
+    />
+  );
   return (
     <>
       <Panel title="Flame graph" about={ABOUT[of]} aside={choice}>
@@ -89,7 +97,9 @@ function Stacks({ answer, query }: { answer: RankedStacks; query: Query }) {
 
 /** How much of the time the picture shows. */
 function totals(answer: RankedStacks): string {
-  const shown = answer.next ? `the ${count(answer.stacks.length)} largest of ${count(answer.distinct)} stacks` : `${count(answer.distinct)} stacks`;
+  const shown = answer.next
+    ? `the ${count(answer.stacks.length)} largest of ${count(answer.distinct)} stacks`
+    : `${count(answer.distinct)} stacks`;
   if (answer.total_ns === null) return `${count(answer.total_count)} samples, ${shown}`;
   const all = answer.with_and_without_ns;
   const part = all ? ` (${share(answer.total_ns / Math.max(1, all))} of the time; the rest has no stack)` : "";

@@ -27,7 +27,9 @@ function Stack({ stack }: { stack: RankedStack }) {
     <details>
       <summary>
         <strong>{share(stack.share)}</strong> {stack.ns === null ? `${count(stack.count)} samples` : duration(stack.ns)}{" "}
-        {site && <Location file={site.file ?? site.module} line={site.line} function={site.function} kind={site.kind} />}
+        {site && (
+          <Location file={site.file ?? site.module} line={site.line} function={site.function} kind={site.kind} />
+        )}
       </summary>
       <Frames title="Innermost first" stack={{ ...stack, site: null }} />
     </details>

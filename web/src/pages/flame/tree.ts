@@ -55,7 +55,18 @@ function grown(at: Node, value: number, count: number): Node {
 }
 
 function node(name: string, kind: string, file: string | null, line: number | null, parent: Node | null): Node {
-  return { name, kind, file, line, depth: parent ? parent.depth + 1 : 0, parent, children: [], value: 0, count: 0, start: 0 };
+  return {
+    name,
+    kind,
+    file,
+    line,
+    depth: parent ? parent.depth + 1 : 0,
+    parent,
+    children: [],
+    value: 0,
+    count: 0,
+    start: 0,
+  };
 }
 
 /** Children in the order of names, so that the picture stays the same while a trace grows. */

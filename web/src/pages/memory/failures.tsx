@@ -18,7 +18,13 @@ export function Failures({ process }: { process: ProcessMemory }) {
   return (
     <section class="takers">
       <h3>Refused allocations, the last ones</h3>
-      <Table label="Refused allocations" columns={COLUMNS} rows={process.failures} rowKey={(row) => row.ref} onRow={(row) => change({ record: row.ref })} />
+      <Table
+        label="Refused allocations"
+        columns={COLUMNS}
+        rows={process.failures}
+        rowKey={(row) => row.ref}
+        onRow={(row) => change({ record: row.ref })}
+      />
     </section>
   );
 }

@@ -36,24 +36,52 @@ export function Memory({ query }: { query: Query }) {
 
 function OfProcess({ process }: { process: ProcessMemory }) {
   const { pools } = process;
-  const sum = (of: (pool: ProcessMemory["pools"][number]) => number) => pools.reduce((total, pool) => total + of(pool), 0);
+  const sum = (of: (pool: ProcessMemory["pools"][number]) => number) =>
+    pools.reduce((total, pool) => total + of(pool), 0);
   const growth = sum((pool) => pool.growth_bytes_per_minute ?? 0);
   return (
-    <Panel title={who(process.comm, process.pid)} about="Memory it got from the driver. What a framework hands out of its own cache is not seen.">
+    <Panel
+      title={who(process.comm, process.pid)}
+      about="Memory it got from the driver. What a framework hands out of its own cache is not seen."
+    >
       <dl class="numbers">
-        <Number name="Live now" value={bytes(sum((pool) => pool.live_bytes))} more={`${count(sum((pool) => pool.live_count))} allocations`} />
-        <Number name="At its peak" value={bytes(Math.max(0, ...pools.map((pool) => pool.peak_bytes)))} more="of one GPU" />
-        <Number name="Growth" value={growth === 0 ? "none" : `${growth > 0 ? "+" : ""}${bytes(growth)} / min`} more="after it warmed up" />
-        <Number name="Allocated and freed" value={`${rate(process.allocations_per_second)} / s`} more={churnText(process)} />
-        <Number name="Refused" value={count(process.failed)} more={process.failed > 0 ? "allocations failed" : "no allocation failed"} />
+        <Number
+          name="Live now"
+          value={bytes(sum((pool) => pool.live_bytes))}
+          more={`${count(sum((pool) => pool.live_count))} allocations`}
+        />
+        <Number
+          name="At its peak"
+          value={bytes(Math.max(0, ...pools.map((pool) => pool.peak_bytes)))}
+          more="of one GPU"
+        />
+        <Number
+          name="Growth"
+          value={growth === 0 ? "none" : `${growth > 0 ? "+" : ""}${bytes(growth)} / min`}
+          more="after it warmed up"
+        />
+        <Number
+          name="Allocated and freed"
+          value={`${rate(process.allocations_per_second)} / s`}
+          more={churnText(process)}
+        />
+        <Number
+          name="Refused"
+          value={count(process.failed)}
+          more={process.failed > 0 ? "allocations failed" : "no allocation failed"}
+        />
       </dl>
       <PoolChart pools={pools} />
-      {pools.map((pool) => pool.fragmentation && pool.fragmentation.gaps > 0 && (
-        <p key={`${pool.kind}${pool.device}`} class="about">
-          {share(pool.fragmentation.live_share)} of the addresses from the lowest to the highest are live; the largest of{" "}
-          {count(pool.fragmentation.gaps)} gaps is {bytes(pool.fragmentation.largest_gap_bytes)}.
-        </p>
-      ))}
+      {pools.map(
+        (pool) =>
+          pool.fragmentation &&
+          pool.fragmentation.gaps > 0 && (
+            <p key={`${pool.kind}${pool.device}`} class="about">
+              {share(pool.fragmentation.live_share)} of the addresses from the lowest to the highest are live; the
+              largest of {count(pool.fragmentation.gaps)} gaps is {bytes(pool.fragmentation.largest_gap_bytes)}.
+            </p>
+          ),
+      )}
       <Failures process={process} />
       {process.unknown.length > 0 && (
         <ul class="notes muted">

@@ -12,14 +12,27 @@ const COLUMNS: readonly Column<MemorySite>[] = [
   { title: "Live", numeric: true, cell: (row) => bytes(row.live_bytes), key: (row) => row.live_bytes },
   { title: "Allocations live", numeric: true, cell: (row) => count(row.live_count), key: (row) => row.live_count },
   { title: "Growth per minute", numeric: true, cell: growth, key: (row) => row.growth_bytes_per_minute ?? 0 },
-  { title: "Allocated in all", numeric: true, cell: (row) => bytes(row.allocated_bytes), key: (row) => row.allocated_bytes },
-  { title: "Oldest", class: "nowrap", cell: (row) => (row.oldest_ns === null ? "" : timeOfDay(row.oldest_ns)), key: (row) => String(row.oldest_ns ?? "") },
+  {
+    title: "Allocated in all",
+    numeric: true,
+    cell: (row) => bytes(row.allocated_bytes),
+    key: (row) => row.allocated_bytes,
+  },
+  {
+    title: "Oldest",
+    class: "nowrap",
+    cell: (row) => (row.oldest_ns === null ? "" : timeOfDay(row.oldest_ns)),
+    key: (row) => String(row.oldest_ns ?? ""),
+  },
   { title: "Memory", cell: titleOf, key: titleOf },
 ];
 
 export function Sites({ sites }: { sites: MemorySite[] }) {
   return (
-    <Panel title="By line" about="The user's own line where its stack is known, else the file that called. A row opens its newest allocation.">
+    <Panel
+      title="By line"
+      about="The user's own line where its stack is known, else the file that called. A row opens its newest allocation."
+    >
       <Table
         label="Live memory by line"
         columns={COLUMNS}

@@ -16,9 +16,18 @@ ORDER BY worst_ms DESC`;
 
 const EXAMPLES: readonly (readonly [string, string])[] = [
   ["Functions by their worst call", FIRST],
-  ["Calls per 100 ms", "SELECT timestamp_ns / 100000000 * 100000000 AS time_ns, count(*) AS calls\nFROM cuda_events\nGROUP BY 1\nORDER BY 1"],
-  ["Who ended waits", "SELECT woken_by_comm, count(*) AS waits, sum(blocked_ns) / 1e6 AS ms\nFROM sched_events\nGROUP BY 1\nORDER BY ms DESC"],
-  ["Slow launches", "SELECT timestamp_ns, duration_ns, runqueue_ns, blocked_ns, comm\nFROM cuda_events\nWHERE op LIKE '%LaunchKernel%'\nORDER BY duration_ns DESC\nLIMIT 50"],
+  [
+    "Calls per 100 ms",
+    "SELECT timestamp_ns / 100000000 * 100000000 AS time_ns, count(*) AS calls\nFROM cuda_events\nGROUP BY 1\nORDER BY 1",
+  ],
+  [
+    "Who ended waits",
+    "SELECT woken_by_comm, count(*) AS waits, sum(blocked_ns) / 1e6 AS ms\nFROM sched_events\nGROUP BY 1\nORDER BY ms DESC",
+  ],
+  [
+    "Slow launches",
+    "SELECT timestamp_ns, duration_ns, runqueue_ns, blocked_ns, comm\nFROM cuda_events\nWHERE op LIKE '%LaunchKernel%'\nORDER BY duration_ns DESC\nLIMIT 50",
+  ],
 ];
 
 const MOST_ROWS = 2000;
@@ -61,7 +70,10 @@ export function Sql({ query }: { query: Query }) {
   };
   return (
     <div class="sql">
-      <Panel title="SQL" about="One statement that only reads. Times are nanoseconds since 1970; durations are nanoseconds.">
+      <Panel
+        title="SQL"
+        about="One statement that only reads. Times are nanoseconds since 1970; durations are nanoseconds."
+      >
         <form
           onSubmit={(event) => {
             event.preventDefault();

@@ -22,7 +22,15 @@ export function Result({ rows }: { rows: Rows }) {
           {count(rows.rows.length)} rows{rows.truncated ? `, cut at the limit of ${rows.truncated}` : ""}
         </span>
         {plot && (
-          <Choice label="Show as" of={[["table", "Table"], ["chart", "Chart"]]} value={shown} onChoose={setShown} />
+          <Choice
+            label="Show as"
+            of={[
+              ["table", "Table"],
+              ["chart", "Chart"],
+            ]}
+            value={shown}
+            onChoose={setShown}
+          />
         )}
       </div>
       {shown === "chart" && plot ? <Plot plot={plot} /> : <Grid rows={rows} />}
@@ -99,7 +107,15 @@ function Plot({ plot }: { plot: Plotted }) {
         ))}
         <span class="muted">by {plot.xTitle}</span>
       </p>
-      <Chart label="The numbers as lines" x={plot.x} isTime={plot.isTime} series={plot.series} height={320} format={compact} {...formatX} />
+      <Chart
+        label="The numbers as lines"
+        x={plot.x}
+        isTime={plot.isTime}
+        series={plot.series}
+        height={320}
+        format={compact}
+        {...formatX}
+      />
     </>
   );
 }

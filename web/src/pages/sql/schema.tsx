@@ -56,5 +56,7 @@ function Table(props: { table: Described; columns: Described[]; onTable: (table:
 }
 
 function objects(rows: Rows): Described[] {
-  return rows.rows.map((row) => Object.fromEntries(rows.columns.map((name, index) => [name, String(row[index] ?? "")])));
+  return rows.rows.map((row) =>
+    Object.fromEntries(rows.columns.map((name, index) => [name, String(row[index] ?? "")])),
+  );
 }

@@ -45,7 +45,15 @@ function OverTime({ thread, bucket }: { thread: ThreadTime; bucket: number }) {
   return (
     <Panel title={`${name} over time`} about={`Its time in each ${duration(bucket)}, in the colours above.`}>
       {x.length > 1 ? (
-        <Chart label={`What the time of ${name} went to, over time`} x={x} isTime isStacked isStepped series={series} format={share} />
+        <Chart
+          label={`What the time of ${name} went to, over time`}
+          x={x}
+          isTime
+          isStacked
+          isStepped
+          series={series}
+          format={share}
+        />
       ) : (
         <Empty>The trace is too short for a chart.</Empty>
       )}
@@ -62,7 +70,9 @@ function stacked(thread: ThreadTime): { x: number[]; series: Series[] } {
   const series = names.map((name) => ({
     title: name,
     colour: partColour(name),
-    values: thread.series.map((bucket) => (bucket.parts.find((part) => part.name === name)?.ns ?? 0) / Math.max(1, bucket.wall_ns)),
+    values: thread.series.map(
+      (bucket) => (bucket.parts.find((part) => part.name === name)?.ns ?? 0) / Math.max(1, bucket.wall_ns),
+    ),
   }));
   return { x, series };
 }

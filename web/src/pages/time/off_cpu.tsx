@@ -34,7 +34,11 @@ const WAITS: readonly Column<BlockedOn>[] = [
   { title: "On", cell: target, key: target },
   { title: "At", cell: (row) => place(row.file, row.line, row.function), key: (row) => row.file ?? "" },
   { title: "Ended by", cell: waker, key: waker },
-  { title: "Which was at", cell: (row) => place(row.waker_file, row.waker_line, row.waker_function), key: (row) => row.waker_file ?? "" },
+  {
+    title: "Which was at",
+    cell: (row) => place(row.waker_file, row.waker_line, row.waker_function),
+    key: (row) => row.waker_file ?? "",
+  },
 ];
 
 function Waits({ waits }: { waits: BlockedOn[] }) {
@@ -67,7 +71,11 @@ function place(file: string | null, line: number | null, name: string | null): s
 
 const TAKERS: readonly Column<Taker>[] = [
   { title: "Thread", cell: (row) => who(row.comm, row.pid, row.tid), key: (row) => row.comm },
-  { title: "Its CPU was used by", cell: (row) => who(row.taken_by_comm, row.taken_by_pid, row.taken_by_tid), key: (row) => row.taken_by_comm },
+  {
+    title: "Its CPU was used by",
+    cell: (row) => who(row.taken_by_comm, row.taken_by_pid, row.taken_by_tid),
+    key: (row) => row.taken_by_comm,
+  },
   { title: "For", numeric: true, cell: (row) => duration(row.ns), key: (row) => row.ns },
   { title: "Records", numeric: true, cell: (row) => count(row.records), key: (row) => row.records },
 ];
@@ -76,7 +84,12 @@ function Takers({ takers }: { takers: Taker[] }) {
   return (
     <section class="takers">
       <h3>Who had the CPU while a thread waited for it</h3>
-      <Table label="Who had the CPU" columns={TAKERS} rows={takers} rowKey={(row) => `${row.tid}/${row.taken_by_tid}`} />
+      <Table
+        label="Who had the CPU"
+        columns={TAKERS}
+        rows={takers}
+        rowKey={(row) => `${row.tid}/${row.taken_by_tid}`}
+      />
     </section>
   );
 }

@@ -11,7 +11,9 @@ export function toAddress(view: View, origin: bigint, all: View): string {
 }
 
 export function fromAddress(text: string | undefined, origin: bigint, all: View): View {
-  const [from, to] = (text ?? "").split("-").map((digits) => (/^\d{1,20}$/.test(digits) ? Number(BigInt(digits) - origin) : NaN));
+  const [from, to] = (text ?? "")
+    .split("-")
+    .map((digits) => (/^\d{1,20}$/.test(digits) ? Number(BigInt(digits) - origin) : NaN));
   const isSpan = from !== undefined && to !== undefined && from < to && from < all.to && to > all.from;
   return isSpan ? { from: Math.max(from, all.from), to: Math.min(to, all.to) } : all;
 }

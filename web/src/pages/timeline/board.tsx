@@ -102,7 +102,14 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
         <div class="lanes-canvas" ref={holder}>
           <Overview whole={whole} view={view} width={width} onView={setView} />
           <div class="canvas-frame" style={{ height: `${shape.height}px` }}>
-            <canvas ref={canvas} tabIndex={0} role="application" aria-label={LABEL} aria-describedby="timeline-chosen" onKeyDown={onKey} />
+            <canvas
+              ref={canvas}
+              tabIndex={0}
+              role="application"
+              aria-label={LABEL}
+              aria-describedby="timeline-chosen"
+              onKeyDown={onKey}
+            />
             {tip && <Tooltip tip={tip} width={width} />}
           </div>
         </div>
@@ -148,7 +155,11 @@ function useChosen(slice: Slice): [Chosen | null, (chosen: Chosen | null, of: Sl
 
 /** The best slice there is for the view; a better one is on its way. */
 function useSlice(whole: Slice, origin: bigint, query: Query, view: View, width: number) {
-  const [state, setState] = useState<{ isLoading: boolean; refusal: Refusal | null; turn: number }>({ isLoading: false, refusal: null, turn: 0 });
+  const [state, setState] = useState<{ isLoading: boolean; refusal: Refusal | null; turn: number }>({
+    isLoading: false,
+    refusal: null,
+    turn: 0,
+  });
   const last = useRef<SliceSource | null>(null);
   const source = useMemo(() => {
     const onChange = (isLoading: boolean, refusal: Refusal | null) =>

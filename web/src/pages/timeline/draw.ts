@@ -118,7 +118,13 @@ function drawRow(
 }
 
 /** Names of calls that are wide enough to hold them. */
-function drawNames(context: CanvasRenderingContext2D, scene: Scene, items: Items, row: Row, names: readonly string[]): void {
+function drawNames(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  items: Items,
+  row: Row,
+  names: readonly string[],
+): void {
   const { view, shape, palette } = scene;
   const scale = shape.width / length(view);
   context.fillStyle = palette.text;

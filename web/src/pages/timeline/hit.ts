@@ -51,7 +51,8 @@ export function describe(slice: Slice, chosen: Chosen): Words {
   const queued = items.end[at]! - items.middle[at]!;
   const title = `Off the CPU: ${reasonMeaning(slice.reasons[items.kind[at]!] ?? "").text}`;
   const merged = many > 1 ? [`${count(many)} waits, too close to tell apart`] : [];
-  const split = queued > 0 ? `${duration(blocked)} blocked, then ${duration(queued)} for a CPU` : `${duration(blocked)} blocked`;
+  const split =
+    queued > 0 ? `${duration(blocked)} blocked, then ${duration(queued)} for a CPU` : `${duration(blocked)} blocked`;
   return { title, lines: [split, ...merged, thread] };
 }
 

@@ -27,7 +27,10 @@ export function Overview(props: { whole: Slice; view: View; width: number; onVie
   return (
     <div class="overview" onPointerDown={drag} onPointerMove={drag} title="Drag to move">
       <canvas ref={canvas} aria-hidden="true" />
-      <div class="brush" style={{ left: percent(view.from), width: `max(3px, ${(length(view) / length(all)) * 100}%)` }} />
+      <div
+        class="brush"
+        style={{ left: percent(view.from), width: `max(3px, ${(length(view) / length(all)) * 100}%)` }}
+      />
       <span class="visually-hidden">
         {duration(length(view))} of {duration(length(all))} are visible
       </span>

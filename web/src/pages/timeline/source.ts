@@ -51,7 +51,14 @@ export class SliceSource {
     const control = (this.control = new AbortController());
     const [from, to] = [this.moment(Math.floor(span.from)), this.moment(Math.ceil(span.to))];
     const lanes = this.whole.lanes.map((lane) => lane.tid);
-    const parameters = { ...this.parameters, since: undefined, from, to, lanes, width: Math.min(MOST_WIDTH, width * 2) };
+    const parameters = {
+      ...this.parameters,
+      since: undefined,
+      from,
+      to,
+      lanes,
+      width: Math.min(MOST_WIDTH, width * 2),
+    };
     try {
       const answer = await ask<TimelineAnswer>("timeline", parameters, control.signal);
       if (control.signal.aborted) return;

@@ -61,12 +61,36 @@ test("numbers are written for people", () => {
 
 test("stacks with the same callers share their frames, and a cut one says so", () => {
   const frame = (name) => ({ kind: "native", function: name, file: "a.c", line: 1, module: null, is_inlined: false });
-  const stack = (ns, end, ...names) => ({ ns, count: 1, share: 0, end, python_end: null, site: null, frames: names.map(frame) });
-  const stacks = [stack(5, "complete", "read", "main"), stack(3, "complete", "write", "main"), stack(2, "no_rule", "read")];
+  const stack = (ns, end, ...names) => ({
+    ns,
+    count: 1,
+    share: 0,
+    end,
+    python_end: null,
+    site: null,
+    frames: names.map(frame),
+  });
+  const stacks = [
+    stack(5, "complete", "read", "main"),
+    stack(3, "complete", "write", "main"),
+    stack(2, "no_rule", "read"),
+  ];
   const root = tree.tree(stacks, (each) => each.ns);
   assert.equal(root.value, 10);
-  assert.deepEqual(root.children.map((node) => [node.name, node.value]), [["[callers not known]", 2], ["main", 8]]);
+  assert.deepEqual(
+    root.children.map((node) => [node.name, node.value]),
+    [
+      ["[callers not known]", 2],
+      ["main", 8],
+    ],
+  );
   const main = root.children[1];
-  assert.deepEqual(main.children.map((node) => [node.name, node.start]), [["read", 2], ["write", 7]]);
+  assert.deepEqual(
+    main.children.map((node) => [node.name, node.start]),
+    [
+      ["read", 2],
+      ["write", 7],
+    ],
+  );
   assert.equal(tree.nodeAt(root, tree.pathOf(main.children[1])), main.children[1]);
 });

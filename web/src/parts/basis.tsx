@@ -10,7 +10,8 @@ export function BasisNote({ coverage }: { coverage: Coverage }) {
     <p class="basis">
       Based on {count(coverage.events)} records. {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
       {sampled.length > 0 && `${sampledText(sampled)} `}
-      {unattached.length > 0 && `${unattached.length} things could not be watched. `}
+      {unattached.length > 0 &&
+        `${unattached.length === 1 ? "1 thing" : `${unattached.length} things`} could not be watched. `}
       <a href={pageAddress("coverage")}>What was seen</a>
     </p>
   );

@@ -25,6 +25,8 @@ const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", 
 /** Narrower than this, a hatch is only noise, and an item has the colour of its larger part. */
 const LEAST_HATCH = 5;
 const NESTED = 5;
+/** What is much shorter than a pixel still shows, but not as if it filled it. */
+const FAINT = 0.35;
 
 export function draw(context: CanvasRenderingContext2D, scene: Scene): void {
   const { shape, palette, slice } = scene;
@@ -108,7 +110,11 @@ function drawRow(
     const kind = items.kind[index]!;
     const end = Math.max(right, left + 1);
     if (end - left < LEAST_HATCH) {
-      fill(middle - left >= right - middle ? colours[kind]! : palette.runQueue, left, end);
+      const isBlocked = middle - left >= right - middle;
+      const from = Math.round(left);
+      context.globalAlpha = Math.min(1, FAINT + right - left);
+      fill(isBlocked ? colours[kind]! : palette.runQueue, from, Math.max(from + 1, Math.round(end)));
+      context.globalAlpha = 1;
     } else {
       if (middle > left) fill(hatches ? hatches[kind]! : colours[kind]!, left, middle);
       if (right > middle) fill(palette.runQueue, Math.max(left, middle), end);

@@ -115,7 +115,9 @@ export function Board({ whole, origin, query }: { whole: Slice; origin: bigint; 
         </div>
       </div>
       <p id="timeline-chosen" class="chosen-words" aria-live="polite">
-        {chosen ? words(slice, chosen) : "Scroll to zoom, drag to move. Point at something to see what it is; click it for the whole record."}
+        {chosen
+          ? words(slice, chosen)
+          : "Scroll to zoom, drag to move. Point at something to see what it is; click it for the whole record."}
       </p>
       <Legend slice={slice} />
     </div>

@@ -3,7 +3,7 @@
 import { execFile } from "node:child_process";
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
-import { extname } from "node:path";
+import { basename, extname } from "node:path";
 
 const here = new URL(".", import.meta.url).pathname;
 const [file, port = "8090"] = process.argv.slice(2);
@@ -21,6 +21,7 @@ createServer(async (request, response) => {
   const { pathname } = new URL(request.url, "http://localhost");
   try {
     if (pathname.startsWith("/api/v1/tools/")) await answer(request, response, pathname.split("/").pop());
+    else if (pathname === "/api/v1/health") send(response, 200, { status: "ok", traces: [basename(file)] });
     else await serve(response, pathname === "/" ? "/index.html" : pathname);
   } catch (error) {
     send(response, 500, { error: { code: "internal", message: String(error.message), hint: null } });

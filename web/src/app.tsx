@@ -7,6 +7,7 @@ import { Live, useAnswer } from "./parts/asked";
 import { Login } from "./parts/login";
 import { PartBar } from "./parts/part_bar";
 import { RecordDrawer } from "./parts/record_drawer";
+import { TraceChoice } from "./parts/trace_choice";
 import { pageAddress, useRoute } from "./route";
 import { toggleTheme, useTheme } from "./theme";
 import { date } from "./units";
@@ -59,7 +60,7 @@ function Head(props: {
           <img src="icon.svg" alt="" width={24} height={24} />
           gpuwhy
         </a>
-        <span class="trace-name">{answer?.trace ?? " "}</span>
+        <TraceChoice name={answer?.trace} />
         {isLive && <span class="live">recording</span>}
         <ThemeButton />
       </div>

@@ -27,6 +27,14 @@ export async function ask<Answer>(question: string, parameters: Parameters, sign
   throw refusal(response.status, text);
 }
 
+/** The traces that are served here, by name. None where the server does not say. */
+export async function servedTraces(): Promise<string[]> {
+  const response = await fetch("api/v1/health", { headers: headers() }).catch(() => null);
+  if (!response?.ok) return [];
+  const { traces } = (await response.json()) as { traces?: string[] };
+  return traces ?? [];
+}
+
 const TOKEN = "gpuwhy-token";
 let onUnauthorized: () => void = () => undefined;
 

@@ -43,8 +43,10 @@ const KINDS: Readonly<Record<string, string>> = {
   io: "Request to a disk",
 };
 
-/** Of use to a join, not to a reader. */
-const HIDDEN = ["session_id"];
+/** Of use to a join, not to a reader; and what a record stands for, where that is only itself. */
+function isHidden(name: string, record: FullRecord["record"]): boolean {
+  return name === "session_id" || (name.startsWith("all_") && record.all_count === 1);
+}
 
 function OneRecord({ name, trace }: { name: string; trace: string | undefined }) {
   const asked = useAnswer<FullRecord>("record", { ref: name, trace });
@@ -57,7 +59,7 @@ function OneRecord({ name, trace }: { name: string; trace: string | undefined })
           <>
             <dl class="fields">
               {Object.entries(full.record)
-                .filter(([name, value]) => value !== null && value !== "" && !HIDDEN.includes(name))
+                .filter(([name, value]) => value !== null && value !== "" && !isHidden(name, full.record))
                 .map(([name, value]) => (
                   <Field key={name} name={name} value={value} />
                 ))}

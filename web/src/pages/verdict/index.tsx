@@ -1,0 +1,50 @@
+/** The start page: why the GPU waits, root cause first. */
+import type { Explanation, Finding } from "../../answers";
+import { Answered, useAnswer } from "../../parts/asked";
+import { BasisNote } from "../../parts/basis";
+import { part, type Query } from "../../route";
+import { FindingCard } from "./finding";
+import { Healthy, RuledOut } from "./ruled_out";
+import { ThreadBars } from "../../parts/thread_bars";
+import { Panel } from "../../parts/panel";
+
+export function Verdict({ query }: { query: Query }) {
+  const asked = useAnswer<Explanation>("findings", part(query));
+  return (
+    <>
+      <h1 class="visually-hidden">Verdict</h1>
+      <Answered of={asked} what="the trace">
+        {(explanation) => <Explained explanation={explanation} />}
+      </Answered>
+    </>
+  );
+}
+
+function Explained({ explanation }: { explanation: Explanation }) {
+  const { findings, ruled_out, threads, coverage } = explanation;
+  const [problems, remarks] = split(findings);
+  return (
+    <>
+      {problems.length === 0 && <Healthy explanation={explanation} />}
+      {problems.map((finding, index) => (
+        <FindingCard key={finding.id} finding={finding} isFirst={index === 0} />
+      ))}
+      {remarks.map((finding) => (
+        <FindingCard key={finding.id} finding={finding} isFirst={false} />
+      ))}
+      {threads.length > 0 && (
+        <Panel title="Where the time went" about="Of each thread that feeds a GPU. The parts add up to its wall time.">
+          <ThreadBars threads={threads} />
+        </Panel>
+      )}
+      <RuledOut causes={ruled_out} />
+      <BasisNote coverage={coverage} />
+    </>
+  );
+}
+
+/** What to act on, and what is merely so: a GPU that is busy is not a problem of the host. */
+function split(findings: Finding[]): [Finding[], Finding[]] {
+  const isProblem = (finding: Finding) => finding.cause !== "gpu-busy";
+  return [findings.filter(isProblem), findings.filter((finding) => !isProblem(finding))];
+}

@@ -39,7 +39,6 @@ pub struct OwnUsage {
     record_ns: f64,
     /// Share of the machine, without what records cost.
     base_share: f64,
-    machine: Machine,
     seconds: u32,
     timing: Option<(OwnedFd, RunTime)>,
     /// Of a wall second.
@@ -57,7 +56,6 @@ impl OwnUsage {
             records: 0,
             record_ns: RECORD_NS,
             base_share: 0.0,
-            machine: Machine::default(),
             seconds: 0,
             timing: None,
             hooks_share: 0.0,
@@ -82,9 +80,8 @@ impl OwnUsage {
         self.record_ns / self.cpus
     }
 
-    /// What the tracer takes from everybody: its share of the machine, as far as no CPU is idle for it.
     pub fn base_share(&self) -> f64 {
-        self.base_share * self.machine.busy
+        self.base_share
     }
 
     pub fn second(&mut self, now: Instant, tracer: &Tracer<FileId>) -> Usage {
@@ -103,7 +100,6 @@ impl OwnUsage {
         let looking_up_ns = background_ns - std::mem::replace(&mut self.background_ns, background_ns);
         let base_ns = (cpu_ns as f64 - looking_up_ns as f64 - records as f64 * self.record_ns).max(0.0);
         self.base_share += SMOOTH * (base_ns / wall_ns as f64 / self.cpus - self.base_share);
-        self.machine.look();
         self.since = now;
         self.cpu_ns = cpu_now_ns;
         Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns: self.call_program_ns as u64 }
@@ -127,56 +123,6 @@ impl OwnUsage {
             }
         } else if self.seconds.is_multiple_of(TIME_PROGRAMS_EVERY) {
             self.begin_timing(tracer);
-        }
-    }
-}
-
-/// How busy the CPUs of this machine are.
-struct Machine {
-    /// Ticks since the start of the machine, with work and in all.
-    ticks: Option<(u64, u64)>,
-    /// The share of all CPU time with work, lately. Until it is known, there is no CPU to spare.
-    busy: f64,
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self { ticks: None, busy: 1.0 }
-    }
-}
-
-impl Machine {
-    fn look(&mut self) {
-        let Some(now) = std::fs::read_to_string("/proc/stat").ok().as_deref().and_then(ticks) else { return };
-        if let Some(before) = self.ticks.replace(now)
-            && now.1 > before.1
-        {
-            let busy = now.0.saturating_sub(before.0) as f64 / (now.1 - before.1) as f64;
-            // Up at once, so that a budget is not overrun.
-            self.busy = if busy > self.busy { busy } else { self.busy + SMOOTH * (busy - self.busy) };
-        }
-    }
-}
-
-/// With work and in all, from the line of all CPUs: user, nice, system, idle, waiting for a disk, interrupts...
-fn ticks(stat: &str) -> Option<(u64, u64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-    let [_, _, _, idle, waiting, ..] = ticks[..] else { return None };
-    let all: u64 = ticks.iter().sum();
-    Some((all.saturating_sub(idle + waiting), all))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_time_and_time_without_a_disk_are_no_work() {
-        let stat = "cpu  100 10 50 700 40 5 5 90 0 0\ncpu0 1 2 3\n";
-        assert_eq!(ticks(stat), Some((260, 1000)));
-        for bad in ["", "cpu", "cpu  1 2", "intr 5 6 7 8 9"] {
-            assert_eq!(ticks(bad), None, "{bad}");
         }
     }
 }

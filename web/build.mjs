@@ -1,11 +1,12 @@
 // Builds dist/: one script, one style sheet, one page. The binary embeds these files as they are.
 import { build } from "esbuild";
-import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { basename, extname } from "node:path";
 
 const here = new URL(".", import.meta.url).pathname;
-await rm(`${here}dist`, { recursive: true, force: true });
-await mkdir(`${here}dist`, { recursive: true });
+// The folder itself stays: cargo watches it.
+const old = (await readdir(`${here}dist`)).filter((name) => !name.startsWith("."));
+await Promise.all(old.map((name) => rm(`${here}dist/${name}`, { recursive: true })));
 
 /** Their licences ask to travel with them. */
 const licences = ["preact", "uplot"].map(async (name) => {

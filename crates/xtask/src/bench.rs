@@ -3,6 +3,7 @@
 mod agent;
 mod attach;
 mod bpftrace;
+mod dashboard;
 mod estimates;
 mod explain;
 mod gpuwhy;
@@ -37,6 +38,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
+    Part { name: "dashboard", file: "dashboard.json", run: dashboard::run },
 ];
 
 struct Part {

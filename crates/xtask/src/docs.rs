@@ -5,6 +5,7 @@ mod accuracy;
 mod overhead;
 mod performance;
 mod plot;
+mod questions;
 mod report;
 mod results;
 
@@ -18,6 +19,7 @@ pub use self::results::load as load_results;
 const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
     Document { path: "docs/causes.md", render: || Ok(Some(gpuwhy_analysis::causes_markdown())) },
+    Document { path: "docs/questions.md", render: questions::render },
     Document { path: "docs/accuracy.md", render: accuracy::render },
     Document { path: "docs/performance.md", render: performance::render },
     Document { path: "docs/overhead.md", render: overhead::render },

@@ -69,7 +69,8 @@ struct Cast {
     lock: gpuwhy_model::TargetId,
 }
 
-fn write_trace(file: &Path, rows: u64) -> Result<()> {
+/// A trace of about so many rows.
+pub fn write_trace(file: &Path, rows: u64) -> Result<()> {
     let session = Session { started_ns: START_NS, attach_path: "session".into(), ..Session::default() };
     let mut writer = Writer::open(file, &session, &Options::default())?;
     let process = writer.process(&Process { pid: 100, comm: "train".into(), ..Process::default() })?;

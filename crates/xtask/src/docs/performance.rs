@@ -22,6 +22,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(explain) = load("explain.json")? {
         explaining(&mut text, &explain)?;
     }
+    if let Some(dashboard) = load("dashboard.json")? {
+        drawing(&mut text, &dashboard)?;
+    }
     if let Some(gpu) = load("gpu-counts.json")? {
         on_a_gpu(&mut text, &gpu)?;
     }
@@ -181,6 +184,27 @@ fn compiling_tables(text: &mut String, tables: &Value) -> Result<()> {
         let file = table["file"].as_str().unwrap_or("?");
         writeln!(text, "| {file} | {size:.0} MB | {source:.1} MB | {rows:.0} | {seconds:.2} s | {peak:.0} MB |")?;
     }
+    Ok(())
+}
+
+fn drawing(text: &mut String, results: &Value) -> Result<()> {
+    let part = &results["dashboard"];
+    let (paint_ms, frames) = (number(&part["first_paint_ms"]), number(&part["frames_per_second"]));
+    writeln!(
+        text,
+        "\n## The timeline of a large trace\n\n`./dev bench dashboard` on {}: Chromium opens the timeline of a trace of {} \
+         rows from a server that has just been started, and zooms in and out for three seconds; median of {}.\n\n\
+         | | | aim | |\n|---|---:|---:|---|\n\
+         | until it is drawn | {paint_ms:.0} ms | 1500 ms | {} |\n\
+         | frames a second while zooming | {frames:.0} | 30 | {} |\n\
+         | the slowest frame | {:.0} ms | | |",
+        machine(&results["machine"]),
+        part["rows"],
+        part["rounds"],
+        verdict(paint_ms <= 1500.0),
+        verdict(frames >= 30.0),
+        number(&part["slowest_frame_ms"])
+    )?;
     Ok(())
 }
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Serves a trace of the demo with the real binary and looks at every page of it in a browser.
+#
+# usage: web/test/run.sh GPUWHY [BIG_TRACE]     pictures of the pages: $GPUWHY_SHOTS [default: target/web]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+gpuwhy=$1
+big=${2:-}
+folder=$(mktemp -d)
+served=()
+trap 'kill "${served[@]}" 2>/dev/null || true; rm -rf "$folder"' EXIT
+
+# Serves a trace on a port that is free and says where.
+serve() {
+    local trace=$1 log=$2 deadline=$((SECONDS + 20))
+    "$gpuwhy" dashboard --db "$trace" --addr 127.0.0.1:0 >"$log" 2>&1 &
+    served+=($!)
+    until grep -qo 'http://127.0.0.1:[0-9]*' "$log"; do
+        if [ $SECONDS -gt $deadline ]; then
+            cat "$log" >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+    url=$(grep -o 'http://127.0.0.1:[0-9]*' "$log" | head -1)
+}
+
+"$gpuwhy" demo slow-worker-io --out "$folder/demo.db" >/dev/null
+serve "$folder/demo.db" "$folder/demo.log"
+export GPUWHY_URL=$url/
+if [ -n "$big" ]; then
+    serve "$big" "$folder/big.log"
+    export GPUWHY_BIG_URL=$url/
+fi
+export GPUWHY_SHOTS=${GPUWHY_SHOTS:-$PWD/target/web}
+mkdir -p "$GPUWHY_SHOTS"
+npm --prefix web test

@@ -16,7 +16,7 @@ use crate::Refusal;
 use crate::cache::{Cache, Key};
 
 /// What is told while an answer is being found: how much is done, from 0 to 1, and what.
-pub type Progress = Arc<dyn Fn(f64, &str) + Send + Sync>;
+pub type Progress = Arc<gpuwhy_questions::Progress>;
 
 /// An answer and the size of its text.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ mod reading;
 pub mod text;
 pub mod units;
 
-pub use asked::{Asked, Control, Traces};
+pub use asked::{Asked, Control, Progress, Traces};
 pub use basis::Basis;
 pub use error::AskError;
 pub use folded::folded;

@@ -20,6 +20,8 @@ const WIPE: &str = "
     UPDATE process_life SET comm = 'other' WHERE comm NOT IN ('scenario', 'disk-loader', 'gpuwhy');
     UPDATE processes SET uid = 0, exe = comm, cmdline = comm, cgroup = '/', cgroup_id = 1, container_id = NULL;
     UPDATE modules SET path = replace(path, rtrim(path, replace(path, '/', '')), '');
+    UPDATE frames SET file = replace(file, rtrim(file, replace(file, '/', '')), ''),
+      module = replace(module, rtrim(module, replace(module, '/', '')), '');
     DELETE FROM warnings;
     PRAGMA journal_mode = DELETE;
     VACUUM;

@@ -4,6 +4,7 @@
 //! No session is kept: a client of an older protocol gets an id that ties its cancellations to its calls, and that is all it
 //! is for.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -11,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
 use gpuwhy_questions::find;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
@@ -20,22 +22,35 @@ use crate::mcp::{Calls, McpServer, SESSION, random_hex};
 use crate::{Asker, Refusal};
 
 pub struct Mcp {
-    service: StreamableHttpService<McpServer, NeverSessionManager>,
+    service: Service,
     calls: Calls,
 }
+
+/// What answers the protocol's messages.
+type Service = Box<dyn Fn(Request) -> Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync>;
 
 impl Mcp {
     pub fn new(asker: &Arc<Asker>) -> Self {
         let calls = Calls::default();
-        let server = McpServer::with_calls(Arc::clone(asker), calls.clone());
+        Self::around(McpServer::with_calls(Arc::clone(asker), calls.clone()), calls)
+    }
+
+    pub fn around<S: ServerHandler + Clone>(server: S, calls: Calls) -> Self {
         // Host and Origin are checked for every path before a request comes here.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .with_max_request_body_bytes(body::MOST_BYTES)
             .disable_allowed_hosts();
-        let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
-        Self { service, calls }
+        let sessions = Arc::<NeverSessionManager>::default();
+        let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+        let handle = move |request| {
+            let service = service.clone();
+            let answered: Pin<Box<dyn Future<Output = Response> + Send>> =
+                Box::pin(async move { service.handle(request).await.map(Body::new) });
+            answered
+        };
+        Self { service: Box::new(handle), calls }
     }
 }
 
@@ -56,7 +71,7 @@ async fn handled(doors: &Doors, request: Request) -> Result<Response, Refusal> {
         doors.mcp.calls.cancel(&(session.clone(), name_of(&message["params"]["requestId"])));
     }
     let is_first = session.is_none() && method == "initialize";
-    let mut response = doors.mcp.service.handle(Request::from_parts(parts, Body::from(bytes))).await.map(Body::new);
+    let mut response = (doors.mcp.service)(Request::from_parts(parts, Body::from(bytes))).await;
     if is_first && let Ok(session) = HeaderValue::from_str(&random_hex()) {
         response.headers_mut().insert(SESSION, session);
     }

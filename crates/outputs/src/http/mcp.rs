@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use gpuwhy_questions::find;
 use rmcp::ServerHandler;
@@ -64,14 +64,16 @@ async fn handled(doors: &Doors, request: Request) -> Result<Response, Refusal> {
         return Err(Refusal::NotJson);
     }
     let bytes = body::bytes(&parts.headers, body, &doors.patience).await?;
-    let Ok(message) = serde_json::from_slice::<Value>(&bytes) else { return Ok(not_parsed()) };
+    let Ok(message) = serde_json::from_slice::<Value>(&bytes) else {
+        return Ok(refused(StatusCode::BAD_REQUEST, -32700, "the body is no JSON"));
+    };
     let session = parts.headers.get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
     let method = message["method"].as_str().unwrap_or_default();
     if let (Some(session), "notifications/cancelled") = (&session, method) {
         doors.mcp.calls.cancel(&(session.clone(), name_of(&message["params"]["requestId"])));
     }
     let is_first = session.is_none() && method == "initialize";
-    let mut response = (doors.mcp.service)(Request::from_parts(parts, Body::from(bytes))).await;
+    let mut response = as_json((doors.mcp.service)(Request::from_parts(parts, Body::from(bytes))).await).await;
     if is_first && let Ok(session) = HeaderValue::from_str(&random_hex()) {
         response.headers_mut().insert(SESSION, session);
     }
@@ -89,9 +91,20 @@ fn name_of(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
 
-fn not_parsed() -> Response {
-    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "the body is no JSON"}});
-    let mut response = axum::Json(error).into_response();
-    *response.status_mut() = axum::http::StatusCode::BAD_REQUEST;
-    response
+/// rmcp says in plain text what is wrong with a request's headers; here it has the protocol's shape.
+async fn as_json(response: Response) -> Response {
+    const MOST_BYTES: usize = 4096;
+    if !response.status().is_client_error() || body::is_json(response.headers()) {
+        return response;
+    }
+    let status = response.status();
+    match axum::body::to_bytes(response.into_body(), MOST_BYTES).await {
+        Ok(text) => refused(status, -32600, &String::from_utf8_lossy(&text)),
+        Err(_) => refused(status, -32600, "the request is not one of MCP"),
+    }
+}
+
+fn refused(status: StatusCode, code: i32, message: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": message}});
+    (status, axum::Json(error)).into_response()
 }

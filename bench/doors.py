@@ -82,12 +82,25 @@ async def ask_once(reader, writer, seen):
     begun = time.monotonic()
     writer.write(encoded(method, path, body))
     status, text = await answer(reader)
-    json.loads(text)
+    status = status_of(status, json.loads(text))
     seen.statuses[status] += 1
     if status == 200:
         seen.latencies[name].append((time.monotonic() - begun) * 1000)
     if status == 429:
         await asyncio.sleep(random.uniform(0.05, 0.2))
+
+
+def status_of(status, body):
+    """A tool that cannot answer says so within an answer of the protocol, whose status is 200."""
+    if "jsonrpc" not in body or status != 200:
+        return status
+    if "error" in body:
+        return f"mcp {body['error']['code']}"
+    result = body["result"]
+    if not result.get("isError"):
+        return 200
+    code = result["structuredContent"]["error"]["code"]
+    return 429 if code in ("busy", "too_many_requests") else f"mcp {code}"
 
 
 async def dying(port, end, seen):
@@ -164,12 +177,14 @@ def latencies(seen):
     return table
 
 
-def machine():
+def machine(load_before):
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-    return {"cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release(), "clients_on_the_same_machine": True}
+    return {"cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release(), "load_before": load_before,
+            "clients_on_the_same_machine": True}
 
 
 def run(seconds):
+    load_before = round(os.getloadavg()[0], 2)
     with server("--rate", "1000000") as (address, process):
         before_kb = memory_kb(process.pid, "VmRSS")
         seen = asyncio.run(crowd(int(address.rsplit(":", 1)[1]), process.pid, seconds))
@@ -179,13 +194,13 @@ def run(seconds):
     return seen, {
         "seconds": seconds,
         "clients": {"behaved": BEHAVED, "dying": DYING, "slow_readers": SLOW_READERS, "slow_writers": SLOW_WRITERS},
-        "answers": {str(status): count for status, count in sorted(seen.statuses.items())},
+        "answers": {str(status): count for status, count in seen.statuses.most_common()},
         "connections_broken": dict(seen.broken),
         "misbehaved": dict(seen.misbehaved),
         "memory_mb": {"before": before_kb >> 10, "peak": max(seen.peak_kb, highest_kb) >> 10, "after": after_kb >> 10},
         "latency": latencies(seen),
         "build": Path(GPUWHY).resolve().parent.name,
-        "machine": machine(),
+        "machine": machine(load_before),
     }
 
 

@@ -4,6 +4,7 @@ here with the reason, and the list may name no scenario that is not there and no
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def checks_of(url, revision):
         ran = subprocess.run([*command, "--timeout", "10000"], capture_output=True, text=True, timeout=200)
         results = {}
         for file in Path(folder).glob("server-*/checks.json"):
-            name = file.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
+            name = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", file.parent.name.removeprefix("server-"))
             results[name] = json.loads(file.read_text())
     assert len(results) > 25, f"only {len(results)} scenarios ran\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
     return results

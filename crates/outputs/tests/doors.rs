@@ -143,6 +143,23 @@ fn what_is_wrong_is_told_by_status_and_code() {
     }
 }
 
+#[test]
+fn what_the_protocol_refuses_has_its_shape() {
+    let served = Start::default().serve();
+    let headers = [support::JSON, &[("Accept", "text/html")]].concat();
+    let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}).to_string();
+    let cases = [
+        (served.send("POST", "/mcp", &headers, &message), 406, -32600),
+        (served.send("POST", "/mcp", support::JSON, "{"), 400, -32700),
+    ];
+    for (reply, status, code) in cases {
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert_eq!(reply.header("content-type"), Some("application/json"), "{reply:?}");
+        assert_eq!(reply.json()["error"]["code"], code, "{reply:?}");
+        assert!(reply.json()["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{reply:?}");
+    }
+}
+
 #[tokio::test]
 async fn resources_and_the_prompt_can_be_read() {
     let served = Start::default().serve();

@@ -30,11 +30,13 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::routing::{get, post};
+use rmcp::ServerHandler;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::Asker;
 use crate::Refusal;
+use crate::mcp::Calls;
 
 pub(crate) use audit::Remark;
 pub use auth::Token;
@@ -64,6 +66,20 @@ pub struct Server {
 
 impl Server {
     pub async fn bind(settings: Settings, asker: Arc<Asker>) -> Result<Self, SettingsError> {
+        let mcp = mcp::Mcp::new(&asker);
+        Self::bind_around(settings, asker, mcp).await
+    }
+
+    /// The same doors with other tools behind them, which a test of the protocol wants.
+    pub async fn bind_with<S: ServerHandler + Clone>(
+        settings: Settings,
+        asker: Arc<Asker>,
+        server: S,
+    ) -> Result<Self, SettingsError> {
+        Self::bind_around(settings, asker, mcp::Mcp::around(server, Calls::default())).await
+    }
+
+    async fn bind_around(settings: Settings, asker: Arc<Asker>, mcp: mcp::Mcp) -> Result<Self, SettingsError> {
         settings.check()?;
         let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
         let audit = audit::Audit::open(settings.audit_log.as_deref())?;
@@ -72,7 +88,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
         let address = listener.local_addr().map_err(cannot_bind)?;
         let doors = Doors {
-            mcp: mcp::Mcp::new(&asker),
+            mcp,
             asker,
             entrance: auth::Entrance { token: settings.token, allowed_hosts: settings.allowed_hosts },
             audit,

@@ -35,9 +35,20 @@ const MOST_BYTES: usize = 1 << 20;
 pub struct Rows {
     pub columns: Vec<String>,
     /// One array for each row, with a value for each column. Blobs are hexadecimal digits.
+    #[schemars(with = "Vec<Vec<Cell>>")]
     pub rows: Vec<Vec<serde_json::Value>>,
     /// Which limit cut the answer short, if one did.
     pub truncated: Option<Cut>,
+}
+
+/// What SQLite has, as JSON has it.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Cell {
+    Null,
+    Number(f64),
+    Text(String),
 }
 
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]

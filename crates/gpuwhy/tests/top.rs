@@ -66,8 +66,9 @@ fn root_top_shows_the_calls_of_a_workload_and_q_leaves_nothing_behind() {
     watched.terminal.wait_for(ENTER_SCREEN).wait_for("cuLaunchKernel").wait_for("trainer");
     assert!(!watched.terminal.is_in_order(), "keys are read one by one");
     assert_eq!(watched.temporary_files().len(), 1);
-    // The first answer to why the GPU waits.
+    // The first answer to why the GPU waits. Only what changes is drawn, so words are whole only when all is drawn anew.
     wait_until("an answer", || {
+        watched.terminal.press("\u{c}");
         let output = watched.terminal.output();
         ["HIGH", "MEDIUM", "LOW", "keeps"].iter().any(|word| output.contains(word)).then_some(())
     });

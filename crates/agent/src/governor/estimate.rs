@@ -65,6 +65,11 @@ const FIRST_INFLATION: f64 = 2.0;
 /// Twice what would just reach the error of a trend at 1.96 standard deviations.
 const TREND_WEIGHT: f64 = 0.5;
 
+/// No program is taken to be steadier than this from one cycle to the next, as a share of its calls: a few windows may be
+/// alike by chance. After so many windows they count for more than this does.
+const STEADIEST: f64 = 0.1;
+const STEADY_AFTER: f64 = 8.0;
+
 /// The standard deviation of what a probe is thought to cost, as a share of it. It is the same in all windows.
 const PRICE_ERROR: f64 = 0.15;
 
@@ -86,6 +91,8 @@ impl Estimator {
             None => (FIRST_INFLATION * counting, length_ns * gap_ns),
         };
         self.last = Some(Watched { window_ns, rate, unjudged });
+        let steadiest = STEADIEST * rate * gap_ns;
+        let variance = variance.max(steadiest * steadiest * (STEADY_AFTER / f64::from(self.windows)).min(1.0));
         let by_prices = PRICE_ERROR * rate * gap_ns * (cycle.held_up_ns as f64 / window_ns);
         let variance = variance + self.prices.follow(by_prices, 1.0);
         self.round(cycle.seen as f64 * (length_ns / window_ns), variance)
@@ -254,7 +261,7 @@ mod tests {
         // A fifth of each window, wrong by 15 % in each: 3 % of what is in the gaps, however many there are.
         let in_gaps = 16.0 * 19_000_000.0;
         let doubtful = add(1_000);
-        assert!((0.9..1.1).contains(&(doubtful / (0.03 * in_gaps))), "{steady} {doubtful}");
+        assert!(steady < doubtful && (1.0..1.3).contains(&(doubtful / (0.03 * in_gaps))), "{steady} {doubtful}");
     }
 
     #[test]

@@ -48,16 +48,15 @@ struct Server(Child);
 impl Server {
     fn start(binary: &Path, file: &Path) -> Result<Self> {
         let mut command = Command::new(binary);
-        command.arg("dashboard").arg("--db").arg(file).args(["--addr", "127.0.0.1:0"]);
-        Ok(Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("start gpuwhy dashboard")?))
+        command.arg("dashboard").arg("--db").arg(file).args(["--addr", "127.0.0.1:0", "--audit-log", "/dev/null"]);
+        Ok(Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("start gpuwhy dashboard")?))
     }
 
-    /// What it says first.
+    /// What it says first: `serving http://ADDRESS/; ...`.
     fn address(&mut self) -> Result<String> {
-        let mut lines = BufReader::new(self.0.stdout.take().context("no output")?).lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("http://")).context("the dashboard does not say where it is")?;
-        let address = line.split_whitespace().find(|word| word.starts_with("http://")).context("no address")?;
-        Ok(format!("{}/", address.trim_end_matches('/')))
+        let mut lines = BufReader::new(self.0.stderr.take().context("no output")?).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.strip_prefix("serving ")?.split_once(';')?.0.to_owned()));
+        address.context("the dashboard does not say where it is")
     }
 }
 

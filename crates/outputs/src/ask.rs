@@ -99,42 +99,47 @@ impl Asker {
     ) -> Result<Arc<Answer>, Refusal> {
         let parameters = with_integers(parameters);
         let key = depends_on_traces(question).then(|| Key::new(question.name, &parameters, &self.files));
-        if let Some(known) = key.as_ref().and_then(|key| self.cache.find(key)) {
+        let known = || key.as_ref().and_then(|key| self.cache.find(key));
+        if let Some(known) = known() {
             return Ok(known);
         }
-        let answer = Arc::new(self.answer(question, parameters, progress).await?);
+        let turn = self.turn(question).await?;
+        // While this one waited for its turn, another may have asked the same.
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let (answer, _turn) = self.answer(turn, question, parameters, progress).await?;
+        let answer = Arc::new(answer);
         if let Some(key) = key {
             self.cache.keep(key, &answer);
         }
         Ok(answer)
     }
 
+    /// The answer, with the turn back: the next one has its turn when this answer is known.
     async fn answer(
         self: &Arc<Self>,
+        turn: Turn,
         question: &'static Question,
         parameters: Value,
         progress: Progress,
-    ) -> Result<Answer, Refusal> {
-        let turn = self.turn(question).await?;
+    ) -> Result<(Answer, Turn), Refusal> {
         let withdrawn = Withdrawn::default();
         let control = Control { cancelled: Arc::clone(&withdrawn.0), progress };
         let asker = Arc::clone(self);
-        let thread = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            asker.ask_here(question, parameters, control)
-        });
+        let thread = tokio::task::spawn_blocking(move || (asker.ask_here(question, parameters, control), turn));
         let ended = tokio::select! {
             ended = tokio::time::timeout(self.bounds.time, thread) => ended,
             () = self.stopping.cancelled() => return Err(Refusal::Stopping),
         };
-        let value = match ended {
-            Ok(Ok(answer)) => answer.map_err(|error| self.without_folders(error))?,
+        let (value, turn) = match ended {
+            Ok(Ok((answer, turn))) => (answer.map_err(|error| self.without_folders(error))?, turn),
             Ok(Err(_)) => return Err(AskError::Failed { message: format!("{} broke off", question.name) }.into()),
             Err(_) => return Err(AskError::Query(QueryError::TimedOut { limit: self.bounds.time }).into()),
         };
         let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
         match bytes <= self.bounds.bytes {
-            true => Ok(Answer { value, bytes }),
+            true => Ok((Answer { value, bytes }, turn)),
             false => Err(Refusal::TooLarge { bytes, most: self.bounds.bytes }),
         }
     }
@@ -158,7 +163,7 @@ impl Asker {
         Refusal::Trace { error, message }
     }
 
-    /// A place among those that are asked at once, held until the question's thread is done.
+    /// A place among those that are asked at once, held until the question's thread is done, also when nobody waits for it.
     async fn turn(&self, question: &Question) -> Result<Turn, Refusal> {
         if self.stopping.is_cancelled() {
             return Err(Refusal::Stopping);

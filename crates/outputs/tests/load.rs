@@ -105,6 +105,17 @@ async fn a_call_over_stdio_can_be_cancelled() {
 }
 
 #[test]
+fn those_who_wait_with_the_same_question_share_its_answer() {
+    let served = Start { bounds: Bounds { at_once: 1, ..Bounds::default() }, ..Start::default() }.serve();
+    let question = gpuwhy_questions::find("findings").unwrap();
+    let ask = || served.asker.ask(question, json!({}), Arc::new(|_, _| {}));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (first, second, third) = runtime.block_on(async { tokio::join!(ask(), ask(), ask()) });
+    let first = first.unwrap();
+    assert!(Arc::ptr_eq(&first, &second.unwrap()) && Arc::ptr_eq(&first, &third.unwrap()));
+}
+
+#[test]
 fn more_questions_than_there_is_room_for_are_refused() {
     let bounds = Bounds { at_once: 1, waiting: 1, ..Bounds::default() };
     let served = Start { bounds, ..Start::default() }.serve();

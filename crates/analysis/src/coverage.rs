@@ -20,7 +20,7 @@ const BY_CALLS: &[(Cause, &[CallClass])] = &[
 ];
 
 /// Notes of a session that tell of no gap, by how they begin.
-pub const NO_GAPS: &[&str] = &["attached ", "tracing "];
+const NO_GAPS: &[&str] = &["attached ", "tracing "];
 
 /// A function that was seen this much of the time was seen.
 const SEEN: f64 = 0.995;
@@ -55,12 +55,20 @@ fn sampled(situation: &Situation<'_>) -> Vec<Sampled> {
         let (seen, calls) = ops.entry(sum.op).or_default();
         (*seen, *calls) = (seen.saturating_add(sum.seen), calls.saturating_add(sum.calls));
     }
-    let fraction = |(op, (seen, calls)): (OpId, (u64, u64))| {
-        let fraction = share(seen, calls.max(1));
-        let op = situation.op(op)?.name.clone();
-        (fraction < SEEN).then_some(Sampled { op, fraction: (fraction * 10_000.0).round() / 10_000.0 })
-    };
-    ops.into_iter().filter_map(fraction).collect()
+    let in_part = |(op, (seen, calls)): (OpId, (u64, u64))| seen_in_part(&situation.op(op)?.name, seen, calls);
+    ops.into_iter().filter_map(in_part).collect()
+}
+
+/// A function that was not seen all the time.
+pub fn seen_in_part(op: &str, seen: u64, calls: u64) -> Option<Sampled> {
+    let fraction = share(seen, calls.max(1));
+    let rounded = (fraction * 10_000.0).round() / 10_000.0;
+    (fraction < SEEN).then(|| Sampled { op: op.to_owned(), fraction: rounded })
+}
+
+/// Whether a note of a session tells of something that could not be seen.
+pub fn tells_of_gap(note: &str) -> bool {
+    !NO_GAPS.iter().any(|start| note.starts_with(start))
 }
 
 /// Adds to what was ruled out from calls how many of those were not seen.
@@ -89,7 +97,7 @@ fn unattached(situation: &Situation<'_>) -> Vec<String> {
         gaps.push(format!("so many waits that those of {} of the time were read", percent(read)));
     }
     let notes = window.sessions.iter().flat_map(|session| &session.warnings);
-    gaps.extend(notes.filter(|note| !NO_GAPS.iter().any(|start| note.starts_with(start))).cloned());
+    gaps.extend(notes.filter(|note| tells_of_gap(note)).cloned());
     gaps
 }
 

@@ -1,6 +1,7 @@
 //! What an answer is based on.
 
-use gpuwhy_model::{Coverage, Sampled, Span};
+use gpuwhy_analysis::{seen_in_part, tells_of_gap};
+use gpuwhy_model::{Coverage, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,21 +25,16 @@ impl Basis {
     }
 
     pub fn of(reading: &Reading) -> Result<Self, AskError> {
-        let ops = if reading.trace.version() < ESTIMATES_SINCE { OPS_SEEN } else { OPS };
-        let ops: Vec<OfOp> = reading.select(ops, &reading.bucket_bounds())?;
+        let ops: Vec<OfOp> = reading.select(OPS, &reading.bucket_bounds())?;
         let lost: Vec<Lost> = reading.select("SELECT reason, sum(count) AS count FROM losses GROUP BY reason", &[])?;
         let notes: Vec<Note> = reading.select("SELECT DISTINCT text FROM warnings ORDER BY at_ns LIMIT 50", &[])?;
-        let sampled = |op: &OfOp| {
-            let fraction = op.seen as f64 / op.calls.max(1) as f64;
-            let rounded = (fraction * 10_000.0).round() / 10_000.0;
-            (fraction < SEEN).then(|| Sampled { op: op.op.clone(), fraction: rounded })
-        };
-        let is_gap = |note: &Note| !gpuwhy_analysis::NO_GAPS.iter().any(|start| note.text.starts_with(start));
+        let others = reading.number(OTHERS, &reading.bounds()[..3])?;
+        let gaps = notes.into_iter().map(|note| note.text).filter(|text| tells_of_gap(text));
         let coverage = Coverage {
-            events: ops.iter().map(|op| op.seen).sum(),
+            events: ops.iter().map(|op| op.seen).sum::<u64>().saturating_add(others),
             lost: lost.into_iter().map(|lost| (lost.reason, lost.count)).collect(),
-            sampled: ops.iter().filter_map(sampled).collect(),
-            unattached: notes.into_iter().filter(is_gap).map(|note| note.text).collect(),
+            sampled: ops.iter().filter_map(|op| seen_in_part(&op.op, op.seen, op.calls)).collect(),
+            unattached: gaps.chain(reading.is_widened().then(|| WIDENED.to_owned())).collect(),
             stacks: Vec::new(),
         };
         Ok(Self::saying(reading, coverage))
@@ -56,15 +52,18 @@ const OPS: &str = "
 SELECT op, sum(count) AS seen, sum(max(estimate, count)) AS calls FROM call_stats
 WHERE bucket_ns >= ? AND bucket_ns < ? AND (? IS NULL OR pid = ?) GROUP BY op ORDER BY op";
 
-/// Before, every call was seen.
-const ESTIMATES_SINCE: u32 = 2;
+/// Records of other kinds than calls, as analysis counts them.
+const OTHERS: &str = "
+WITH own AS MATERIALIZED (SELECT threads.id FROM threads CROSS JOIN processes ON processes.id = process_id WHERE pid = ?3)
+SELECT (SELECT count(*) FROM stretches
+    WHERE start_ns >= ?1 AND start_ns < ?2 AND (?3 IS NULL OR thread_id IN own))
+  + (SELECT count(*) FROM kernel_work
+    WHERE start_ns >= ?1 AND start_ns < ?2 AND (?3 IS NULL OR thread_id IN own))
+  + (SELECT count(*) FROM io_requests
+    WHERE start_ns >= ?1 AND start_ns < ?2 AND (?3 IS NULL OR waiter_thread_id IN own)) AS number";
 
-const OPS_SEEN: &str = "
-SELECT op, sum(count) AS seen, sum(count) AS calls FROM call_stats
-WHERE bucket_ns >= ? AND bucket_ns < ? AND (? IS NULL OR pid = ?) GROUP BY op ORDER BY op";
-
-/// A function that was seen this much of the time was seen.
-const SEEN: f64 = 0.995;
+const WIDENED: &str =
+    "sums are kept for each second: where calls or clocks are added up, it is for the second around this part";
 
 #[derive(Deserialize)]
 struct OfOp {

@@ -25,9 +25,9 @@ SELECT coalesce(sum(max(estimate, count)), 0) AS number FROM call_stats
 WHERE bucket_ns >= ? AND bucket_ns < ? AND (? IS NULL OR pid = ?)";
 
 pub fn calls(reading: &Reading) -> Result<Kept, AskError> {
-    let kept = reading.number(KEPT, &reading.bounds())?;
+    let kept = reading.number(KEPT, &reading.summed_bounds())?;
     let counted = reading.number(MADE, &reading.bucket_bounds())?;
-    // A part shorter than a second may lie between two sums.
+    // The sums of the second that is being traced are not there yet.
     let made = counted.max(kept);
     Ok(Kept { kept, made, share: if made == 0 { 1.0 } else { kept as f64 / made as f64 } })
 }

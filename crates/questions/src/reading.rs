@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::AskError;
 
-const HALF_A_BUCKET_NS: i64 = 500_000_000;
+const BUCKET_NS: u64 = 1_000_000_000;
 
 const EDGES: &str = "
 SELECT EXISTS (SELECT 1 FROM call_counts WHERE bucket_ns < ?) AS has_earlier,
@@ -21,6 +21,8 @@ pub struct Reading {
     pub scope: Scope,
     /// What the scope comes to.
     pub span: Span,
+    /// The part that sums are read of, a second or more: the span, or the second around its middle.
+    pub summed: Span,
     limits: Limits,
     deadline: Option<Instant>,
 }
@@ -28,7 +30,8 @@ pub struct Reading {
 impl Reading {
     pub(crate) fn new(trace: Trace, scope: Scope, limits: Limits) -> Result<Self, AskError> {
         let span = trace.span(&scope)?;
-        Ok(Self { trace, scope, span, limits, deadline: Instant::now().checked_add(limits.time) })
+        let summed = if scope.from_ns.is_some() || scope.to_ns.is_some() { at_least_a_bucket(span) } else { span };
+        Ok(Self { trace, scope, span, summed, limits, deadline: Instant::now().checked_add(limits.time) })
     }
 
     /// What is left of the time that all statements of a question have together.
@@ -84,20 +87,31 @@ impl Reading {
     /// The span and the process as values: from, to, and twice the process or null, for
     /// `x >= ? AND x < ? AND (? IS NULL OR pid = ?)`.
     pub fn bounds(&self) -> [Value; 4] {
-        let ns = |ns: u64| Value::Integer(i64::try_from(ns).unwrap_or(i64::MAX));
-        let pid = self.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
-        [ns(self.span.from_ns), ns(self.span.to_ns), pid.clone(), pid]
+        self.values(self.span)
     }
 
-    /// Sums are kept for about a second from their bucket on: one that lies mostly in the span belongs to it.
+    /// The same, of the part that sums are read of.
+    pub fn summed_bounds(&self) -> [Value; 4] {
+        self.values(self.summed)
+    }
+
+    /// Sums are kept for about a second from their bucket on: one that lies mostly in the part belongs to it.
     pub fn bucket_bounds(&self) -> [Value; 4] {
-        let earlier = |value: Value| match value {
-            Value::Integer(ns) => Value::Integer(ns.saturating_sub(HALF_A_BUCKET_NS)),
-            other => other,
-        };
-        let [from, to, pid, same] = self.bounds();
-        let to = if self.scope.to_ns.is_some() { earlier(to) } else { to };
-        [earlier(from), to, pid, same]
+        let Span { from_ns, to_ns } = self.summed;
+        let earlier = |ns: u64| ns.saturating_sub(BUCKET_NS / 2);
+        let has_end = self.scope.to_ns.is_some() || self.is_widened();
+        self.values(Span { from_ns: earlier(from_ns), to_ns: if has_end { earlier(to_ns) } else { to_ns } })
+    }
+
+    /// Whether sums are those of a longer part than asked for.
+    pub fn is_widened(&self) -> bool {
+        self.summed != self.span
+    }
+
+    fn values(&self, span: Span) -> [Value; 4] {
+        let ns = |ns: u64| Value::Integer(i64::try_from(ns).unwrap_or(i64::MAX));
+        let pid = self.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
+        [ns(span.from_ns), ns(span.to_ns), pid.clone(), pid]
     }
 
     /// How long the time is whose sums belong to the span: it begins and ends with a second that was summed up.
@@ -111,12 +125,11 @@ impl Reading {
         let [from, to, ..] = self.bucket_bounds();
         let edges: Edges = self.select_one(EDGES, &[from.clone(), from, to])?;
         let near = |found: Option<u64>, ns: u64| {
-            let (least, most) =
-                (ns.saturating_sub(HALF_A_BUCKET_NS as u64), ns.saturating_add(HALF_A_BUCKET_NS as u64));
+            let (least, most) = (ns.saturating_sub(BUCKET_NS / 2), ns.saturating_add(BUCKET_NS / 2));
             found.map_or(ns, |found| found.clamp(least, most))
         };
-        let from_ns = near(edges.first_ns.filter(|_| edges.has_earlier > 0), self.span.from_ns);
-        Ok(near(edges.after_ns, self.span.to_ns).saturating_sub(from_ns))
+        let from_ns = near(edges.first_ns.filter(|_| edges.has_earlier > 0), self.summed.from_ns);
+        Ok(near(edges.after_ns, self.summed.to_ns).saturating_sub(from_ns))
     }
 
     /// What a file of an earlier version lacks is no mistake in the statement.
@@ -129,4 +142,10 @@ impl Reading {
             other => other.into(),
         }
     }
+}
+
+fn at_least_a_bucket(span: Span) -> Span {
+    let missing_ns = BUCKET_NS.saturating_sub(span.to_ns.saturating_sub(span.from_ns));
+    let from_ns = span.from_ns.saturating_sub(missing_ns / 2);
+    Span { from_ns, to_ns: span.to_ns.max(from_ns.saturating_add(BUCKET_NS)) }
 }

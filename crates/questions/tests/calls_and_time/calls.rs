@@ -114,6 +114,25 @@ fn what_was_sampled_is_scaled_up_and_carries_its_error() {
 }
 
 #[test]
+fn a_part_of_a_second_has_the_sums_of_that_second_and_says_so() {
+    let trace = seen();
+    let ask = |from_ms: u64, to_ms: u64| {
+        let part = json!({"from": START_NS + from_ms * MS, "to": START_NS + to_ms * MS, "op": "cuLaunchKernel"});
+        ask(&trace.path, "calls", part)
+    };
+    for (from_ms, to_ms, count) in [(100, 101, 600), (600, 900, 600), (1010, 1020, 400), (1999, 2000, 400)] {
+        let answer = ask(from_ms, to_ms);
+        assert_eq!(array(&answer, "/calls")[0]["count"], count, "{from_ms} to {to_ms} ms: {answer}");
+        let notes = array(&answer, "/coverage/unattached");
+        assert!(notes[0].as_str().unwrap().contains("the second around this part"), "{answer}");
+        assert!(answer["kept"]["share"].as_f64().unwrap() <= 1.0, "{answer}");
+    }
+    let whole = ask(0, 1000);
+    assert_eq!(array(&whole, "/calls")[0]["count"], 600);
+    assert!(array(&whole, "/coverage/unattached").is_empty(), "{whole}");
+}
+
+#[test]
 fn a_long_answer_comes_in_pages() {
     let trace = seen();
     let first = ask(&trace.path, "calls", json!({"limit": 2}));

@@ -79,6 +79,15 @@ fn a_thread_can_be_chosen_and_pages_hold_every_wait_once() {
 }
 
 #[test]
+fn an_answer_is_based_on_waits_where_there_are_no_calls() {
+    let scene = lock_and_sleep().finished();
+    for (part, records) in [(json!({}), 4), (json!({"pid": 100}), 4), (json!({"to": START_NS + 15 * MS}), 2)] {
+        let answer = ask(&scene.path, "off_cpu", part).unwrap();
+        assert_eq!(number(&answer["coverage"]["events"]), records, "{answer:#}");
+    }
+}
+
+#[test]
 fn a_recording_adds_up_to_its_clocks() {
     let answer = ask(&recording(), "off_cpu", json!({"limit": 1000})).unwrap();
     assert_eq!(sum(&answer["waits"], "blocked_ns"), sum(&answer["threads"], "blocked_ns"));

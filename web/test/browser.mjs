@@ -2,6 +2,8 @@
 import { chromium } from "playwright-core";
 
 export const BASE = process.env.GPUWHY_URL ?? "http://127.0.0.1:8090/";
+/** The same dashboard on a trace of a million events. */
+export const LARGE = process.env.GPUWHY_LARGE_URL;
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"];
 const QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
@@ -11,7 +13,7 @@ export function start() {
 }
 
 /** A page at an address, and the errors and foreign requests it caused. */
-export async function visit(browser, address, { dark = false, width = 1280, height = 860 } = {}) {
+export async function visit(browser, address, { base = BASE, dark = false, width = 1280, height = 860 } = {}) {
   const colorScheme = dark ? "dark" : "light";
   const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
   const page = await context.newPage();
@@ -19,9 +21,9 @@ export async function visit(browser, address, { dark = false, width = 1280, heig
   page.on("console", (message) => message.type() === "error" && wrong.push(`console: ${message.text()}`));
   page.on("pageerror", (error) => wrong.push(`exception: ${error.message}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith(BASE)) wrong.push(`foreign request: ${request.url()}`);
+    if (!request.url().startsWith(base)) wrong.push(`foreign request: ${request.url()}`);
   });
-  await page.goto(BASE + address);
+  await page.goto(base + address);
   await settled(page);
   return { page, context, wrong };
 }

@@ -1,20 +1,45 @@
-// Every page on the demo's trace: it says something, breaks nothing, asks nobody else, and can be read by everybody.
+// Every page on the demo's trace, and on one of a million events: it says something, breaks nothing, asks nobody else, and can be read by everybody.
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { AxeBuilder } from "@axe-core/playwright";
-import { start, visit } from "./browser.mjs";
+import { BASE, LARGE, start, visit } from "./browser.mjs";
 
 const SHOTS = process.env.GPUWHY_SHOTS;
-const PAGES = [
-  { path: "", says: ["Input came too late", "disk-loader", "scenario_disk.c:77", "What it is not"] },
-  { path: "timeline", says: ["feeds the GPU", "disk-loader", "waiting for a CPU"] },
-  { path: "time", says: ["waiting for input", "Off the CPU", "disk-loader"] },
-  { path: "calls", says: ["cuLaunchKernel", "p99", "Slowest calls"] },
-  { path: "flame", says: ["Largest stacks", "make_step"] },
-  { path: "memory", says: ["GPU memory"] },
-  { path: "coverage", says: ["What tracing cost", "Nothing was lost", "How walks over stacks ended"] },
-  { path: "sql", says: ["cuda_events", "worst_ms", "rows"] },
+const LIGHT_AND_DARK = [{ dark: false }, { dark: true }];
+const NARROW = { width: 360, height: 740 };
+/** What each page says of each trace, and how it is looked at. */
+const TRACES = [
+  {
+    trace: "demo",
+    base: BASE,
+    looks: LIGHT_AND_DARK.flatMap((look) => [look, { ...look, ...NARROW }]),
+    says: {
+      verdict: ["Input came too late", "disk-loader", "scenario_disk.c:77", "What it is not"],
+      timeline: ["feeds the GPU", "disk-loader", "waiting for a CPU"],
+      time: ["waiting for input", "Off the CPU", "disk-loader"],
+      calls: ["cuLaunchKernel", "p99", "Slowest calls"],
+      flame: ["Largest stacks", "make_step"],
+      memory: ["GPU memory"],
+      coverage: ["What tracing cost", "Nothing was lost", "How walks over stacks ended"],
+      sql: ["cuda_events", "worst_ms", "rows"],
+    },
+  },
+  {
+    trace: "million",
+    base: LARGE,
+    looks: [{ dark: false }, { dark: true, ...NARROW }],
+    says: {
+      verdict: ["Waiting for a lock", "holder", "train.py:57", "What it is not"],
+      timeline: ["feeds the GPU", "holder", "995,500 records"],
+      time: ["waiting for a lock", "18100 steps", "holder"],
+      calls: ["cuLaunchKernel", "832,600", "Slowest calls"],
+      flame: ["Largest stacks", "train.py:120", "18,100 calls"],
+      memory: ["Allocated and freed", "100 / s"],
+      coverage: ["995,500", "Nothing was lost"],
+      sql: ["832600", "worst_ms", "rows"],
+    },
+  },
 ];
 
 let browser;
@@ -24,25 +49,22 @@ before(async () => {
 });
 after(() => browser?.close());
 
-for (const { path, says } of PAGES) {
-  const name = path || "verdict";
-  for (const look of [
-    { dark: false },
-    { dark: true },
-    { dark: false, width: 360, height: 740 },
-    { dark: true, width: 360, height: 740 },
-  ]) {
-    const title = `${name}-${look.width ? "narrow" : "wide"}-${look.dark ? "dark" : "light"}`;
-    test(`${title} is readable and quiet`, async () => {
-      const { page, context, wrong } = await visit(browser, `#/${path}`, look);
-      const text = await page.locator("main").innerText();
-      for (const words of says) assert.ok(text.includes(words), `${words} is not on the page:\n${text.slice(0, 600)}`);
-      assert.deepEqual(await serious(page), []);
-      assert.ok(await fits(page), "the page scrolls sideways");
-      if (SHOTS) await page.screenshot({ path: `${SHOTS}/${title}.png`, fullPage: true });
-      assert.deepEqual(wrong, []);
-      await context.close();
-    });
+for (const { trace, base, looks, says } of TRACES) {
+  for (const [name, words] of Object.entries(says)) {
+    for (const look of looks) {
+      const title = `${trace}-${name}-${look.width ? "narrow" : "wide"}-${look.dark ? "dark" : "light"}`;
+      test(`${title} is readable and quiet`, async () => {
+        const address = `#/${name === "verdict" ? "" : name}`;
+        const { page, context, wrong } = await visit(browser, address, { base, ...look });
+        const text = await page.locator("main").innerText();
+        for (const word of words) assert.ok(text.includes(word), `${word} is not on the page:\n${text.slice(0, 600)}`);
+        assert.deepEqual(await serious(page), []);
+        assert.ok(await fits(page), "the page scrolls sideways");
+        if (SHOTS) await page.screenshot({ path: `${SHOTS}/${title}.png`, fullPage: true });
+        assert.deepEqual(wrong, []);
+        await context.close();
+      });
+    }
   }
 }
 

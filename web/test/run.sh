@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Serves a trace of the demo with the real binary and looks at every page of it in a browser.
+# Serves a trace of the demo and one of a million events with the real binary and looks at every page of both in a browser.
 #
-# usage: web/test/run.sh GPUWHY [BIG_TRACE]     pictures of the pages: $GPUWHY_SHOTS [default: target/web]
+# usage: web/test/run.sh GPUWHY LARGE_TRACE     pictures of the pages: $GPUWHY_SHOTS [default: target/web]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 gpuwhy=$1
-big=${2:-}
+large=$2
 folder=$(mktemp -d)
 served=()
 trap 'kill "${served[@]}" 2>/dev/null || true; rm -rf "$folder"' EXIT
@@ -28,10 +28,8 @@ serve() {
 "$gpuwhy" demo slow-worker-io --out "$folder/demo.db" >/dev/null
 serve "$folder/demo.db" "$folder/demo.log"
 export GPUWHY_URL=$url/
-if [ -n "$big" ]; then
-    serve "$big" "$folder/big.log"
-    export GPUWHY_BIG_URL=$url/
-fi
+serve "$large" "$folder/large.log"
+export GPUWHY_LARGE_URL=$url/
 export GPUWHY_SHOTS=${GPUWHY_SHOTS:-$PWD/target/web}
 mkdir -p "$GPUWHY_SHOTS"
 npm --prefix web test

@@ -7,6 +7,7 @@ mod dashboard;
 mod estimates;
 mod explain;
 mod gpuwhy;
+mod large_trace;
 mod machine;
 mod overhead;
 mod per_call;
@@ -20,7 +21,9 @@ use serde_json::{Map, Value};
 
 use crate::docs;
 
+pub use self::dashboard::ROWS as DASHBOARD_ROWS;
 pub use self::gpuwhy::{Gpuwhy, build as build_gpuwhy};
+pub use self::large_trace::write_trace;
 pub use self::machine::facts as machine_facts;
 pub use self::overhead::BUSY_RATE;
 

@@ -31,6 +31,8 @@ enum Chore {
     },
     /// Record the trace that `gpuwhy demo` explains where it may not trace. Needs root.
     Recording,
+    /// Write a trace of a million rows of a made-up program to a new file, for the dashboard's tests.
+    LargeTrace { file: PathBuf },
     /// See how often `explain` is right, and write docs/accuracy.md. Needs root.
     #[command(args_conflicts_with_subcommands = true)]
     Accuracy {
@@ -74,6 +76,7 @@ fn main() -> Result<()> {
             accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, add, keep })
         }
         Chore::Recording => recording::run(),
+        Chore::LargeTrace { file } => bench::write_trace(&file, bench::DASHBOARD_ROWS),
         Chore::Bench { quick, pairs, part } => bench::run(quick, pairs, part.as_deref()),
     }
 }

@@ -7,12 +7,13 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::explain::write_trace;
+use super::large_trace::write_trace;
 use super::statistics::median;
 use super::{Place, gpuwhy};
 use crate::docs;
 
-const ROWS: u64 = 1_000_000;
+/// Rows of the trace, here and in the dashboard's tests.
+pub const ROWS: u64 = 1_000_000;
 const ROUNDS: usize = 5;
 const WEB: &str = "web";
 

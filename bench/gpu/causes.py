@@ -164,6 +164,17 @@ def run(gpuwhy, scenario, seconds, folder):
     return steps, json.loads(output.stdout), page, blamed[SCENARIOS[scenario][1]], "".join(log)
 
 
+def without_places(value, key: str = ""):
+    """The same without the machine's folders and control groups, which say nothing about gpuwhy."""
+    if isinstance(value, dict):
+        return {name: without_places(held, name) for name, held in value.items()}
+    if isinstance(value, list):
+        return [without_places(held, key) for held in value]
+    if isinstance(value, str) and key in ("file", "cgroup"):
+        return Path(value).name if key == "file" else "/"
+    return value
+
+
 def judge(scenario, explanation, culprits):
     cause, _ = SCENARIOS[scenario]
     grave = [finding for finding in explanation["findings"] if finding["severity"] != "low"]
@@ -199,7 +210,7 @@ def main():
             database = Path(temporary) / f"{scenario}.db"
             if database.stat().st_size < 20 << 20:
                 (Path(arguments.folder) / database.name).write_bytes(database.read_bytes())
-    result = {"machine": machine.describe(), "seconds": arguments.seconds, "scenarios": results}
+    result = {"machine": machine.describe(), "seconds": arguments.seconds, "scenarios": without_places(results)}
     Path(arguments.folder, "causes.json").write_text(json.dumps(result, indent=1))
     print("\n".join(pages))
     print(f"{'scenario':<22}{'expected':<16}{'first finding':<18}{'severity':<10}{'sure':>5}{'steps':>7}  cause  culprit")

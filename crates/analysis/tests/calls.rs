@@ -3,11 +3,11 @@
 
 mod support;
 
-use gpuwhy_model::{Cause, LifeKind, ProcessLife, Severity, WorkKind};
+use gpuwhy_model::{Call, Cause, Evidence, LifeKind, ProcessLife, Severity, WorkKind};
 use support::*;
 
-#[test]
-fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
+/// A wait after every launch.
+fn storm() -> Scene {
     let mut scene = Scene::new(10 * S);
     let thread = scene.program(4711, "python");
     for step in 0..500 {
@@ -20,10 +20,41 @@ fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
         scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 19_500 * US, 5 * US).bytes = Some(64);
         scene.sync(thread, start_ns + 19_520 * US, 10 * US);
     }
-    let explanation = scene.explained();
+    scene
+}
+
+#[test]
+fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
+    let explanation = storm().explained();
     let finding = only(&explanation, Cause::SyncStorm);
     assert!(finding.impact.share > 0.3, "{}", finding.impact.share);
     innocent(&training(|_, _, _| {}).explained(), Cause::SyncStorm);
+}
+
+/// The budget takes records of launches away first and then those of waits that are not slow; sums stay.
+#[test]
+fn a_storm_is_one_also_where_most_or_all_of_its_launches_were_not_seen() {
+    let [launch, sync] = ["cuLaunchKernel", "cuStreamSynchronize"].map(op);
+    type Keeps = fn(offset_ns: u64, is_launch: bool) -> bool;
+    let launches_at_first: Keeps = |offset_ns, is_launch| !is_launch || offset_ns < S;
+    let at_first: Keeps = |offset_ns, _| offset_ns < S;
+    let waits: Keeps = |_, is_launch| !is_launch;
+    let nothing: Keeps = |_, _| false;
+    for (keeps, evidence) in [
+        (launches_at_first, Evidence::Observed),
+        (at_first, Evidence::Observed),
+        (waits, Evidence::Inferred),
+        (nothing, Evidence::Inferred),
+    ] {
+        let mut window = storm().finished();
+        let is_kept =
+            |call: &Call| (call.op != launch && call.op != sync) || keeps(call.start_ns - START_NS, call.op == launch);
+        window.calls.rows.retain(is_kept);
+        let explanation = gpuwhy_analysis::explain(&window);
+        let finding = only(&explanation, Cause::SyncStorm);
+        assert!(finding.impact.share > 0.3, "{}", finding.impact.share);
+        assert_eq!(finding.chain.edges().last().unwrap().evidence, evidence);
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! # How it is detected
 //! At least half of the waits for the GPU follow the one before within 1.5 ms, with few launches in between.
 //! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor). What is
-//! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do.
+//! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do. Only waits around
+//! which launches were seen count: in a storm, most launches are not. Where hardly any were, the mean distance of waits
+//! and the mean number of launches between them have to do; then what is lost is inferred, and at most so much.
 //!
 //! # When it is not reported
 //! One wait at the end of a step is usual, however long it is: then the GPU is busy. So is a wait after a graph launch
@@ -30,6 +32,9 @@ const FEW_LAUNCHES: u64 = 16;
 const CLOSE_NS: u64 = 1_500_000;
 const LEAST_CLOSE: f64 = 0.5;
 
+/// So many waits among launches tell what is usual.
+const ENOUGH_SYNCS: u64 = 20;
+
 /// What the end of a wait itself takes, with the copy that it is for, while the GPU has nothing to do any more.
 const WAKE_UP_NS: u64 = 30_000;
 
@@ -41,8 +46,8 @@ const FIX: &[&str] = &[
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let thread = case.thread;
     let syncs: Vec<&CallSum> = thread.calls.iter().copied().filter(|sum| is_sync_point(case.situation, sum)).collect();
-    let gaps = Gaps::find(case, &syncs);
     let count = syncs.iter().fold(0u64, |all, sum| all.saturating_add(sum.calls));
+    let gaps = Gaps::find(case, &syncs, count);
     if gaps.count > 0 && share(gaps.count, gaps.syncs) >= LEAST_CLOSE {
         return case.judge(tell(case, &syncs, count, &gaps));
     }
@@ -53,6 +58,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 
 fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64, gaps: &Gaps) -> Draft {
     let lost_ns = lost_ns(case, count, gaps);
+    let at_most = if gaps.evidence == Evidence::Observed { "" } else { "up to " };
     let (name, lost) = (case.name(), percent(case.share(lost_ns)));
     let often = syncs.iter().max_by_key(|sum| sum.calls).copied();
     let op = often.map(|sum| sum.op);
@@ -63,16 +69,18 @@ fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64, gaps: &Gaps) 
     };
     let waiting_ns = case.thread.part_ns(TimePart::WaitingForGpu);
     let waited = format!("{name} waited for the GPU {times}, {} in all", duration(waiting_ns));
-    let idle =
-        format!("after each wait the GPU had nothing to do until more was launched, {} in all", duration(lost_ns));
+    let idle = format!(
+        "after each wait the GPU had nothing to do until more was launched, {at_most}{} in all",
+        duration(lost_ns)
+    );
     let cited = case.longest_calls(|call| Some(call.op) == op);
     let chain = Chain::starting(edge(waited, Evidence::Observed, waiting_ns, cited)).then(edge(
         idle,
-        Evidence::Observed,
+        gaps.evidence,
         lost_ns,
         gaps.cited.clone(),
     ));
-    let summary = format!("{name} waits for the GPU {times}; the GPU idles {lost} of the time because of it.");
+    let summary = format!("{name} waits for the GPU {times}; the GPU idles {at_most}{lost} of the time because of it.");
     Draft {
         culprit: Some(case.own_process(format!("calls {call} {times}"))),
         fix: advice(FIX),
@@ -102,24 +110,30 @@ fn lost_ns(case: &ThreadCase<'_, '_>, count: u64, gaps: &Gaps) -> u64 {
 }
 
 /// The host's time between waits that follow each other closely.
-#[derive(Default)]
 struct Gaps {
     count: u64,
-    /// All waits among the calls that were read.
+    /// All waits among launches that were seen.
     syncs: u64,
     ns: u64,
+    evidence: Evidence,
     cited: Vec<String>,
 }
 
 impl Gaps {
-    fn find(case: &ThreadCase<'_, '_>, syncs: &[&CallSum]) -> Self {
+    fn find(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64) -> Self {
+        let seen = Self::seen(case, syncs);
+        if seen.syncs >= ENOUGH_SYNCS { seen } else { Self::on_average(case, count).unwrap_or(seen) }
+    }
+
+    fn seen(case: &ThreadCase<'_, '_>, syncs: &[&CallSum]) -> Self {
         let is_sync = |op: OpId| syncs.iter().any(|sum| sum.op == op);
-        let mut gaps = Self::default();
+        let mut gaps = Self { count: 0, syncs: 0, ns: 0, evidence: Evidence::Observed, cited: Vec::new() };
         let mut last_sync: Option<&Call> = None;
-        let mut launches = 0;
+        let (mut launches, mut last_launch_ns) = (0, 0u64);
         for call in case.situation.window.calls.rows.iter().filter(|call| call.thread == case.thread.id) {
             if is_sync(call.op) {
-                gaps.syncs += 1;
+                let is_among_launches = call.start_ns.saturating_sub(last_launch_ns) <= CLOSE_NS;
+                gaps.syncs += u64::from(launches > 0 || is_among_launches);
                 if let Some(last) = last_sync.replace(call)
                     && (1..=FEW_LAUNCHES).contains(&launches)
                 {
@@ -128,9 +142,19 @@ impl Gaps {
                 launches = 0;
             } else if is_launch(case.situation.op(call.op)) {
                 launches += 1;
+                last_launch_ns = call.start_ns;
             }
         }
         gaps
+    }
+
+    /// As if all waits were alike, where the mean one is close to the next.
+    fn on_average(case: &ThreadCase<'_, '_>, count: u64) -> Option<Self> {
+        let thread = case.thread;
+        let launches = part(count, LEAST_CLOSE).max(1)..=count.saturating_mul(FEW_LAUNCHES);
+        let is_close = thread.wall_ns() / count.max(1) <= CLOSE_NS && launches.contains(&thread.launches);
+        let ns = thread.wall_ns().saturating_sub(thread.part_ns(TimePart::WaitingForGpu));
+        is_close.then(|| Self { count, syncs: count, ns, evidence: Evidence::Inferred, cited: Vec::new() })
     }
 
     fn add(&mut self, sync: &Call, next: &Call) {

@@ -29,6 +29,11 @@ export function count(value: number): string {
   return Math.round(value).toLocaleString("en-US");
 }
 
+/** `1 step`, `2,000 steps`. */
+export function counted(value: number, what: string): string {
+  return `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+}
+
 /** `37 %`, with more digits where they matter. */
 export function share(value: number): string {
   const percent = value * 100;

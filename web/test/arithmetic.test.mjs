@@ -54,6 +54,7 @@ test("numbers are written for people", () => {
   assert.equal(units.duration(1234), "1.23 µs");
   assert.equal(units.duration(45_600_000), "45.6 ms");
   assert.equal(units.bytes(1536), "1.50 KiB");
+  assert.deepEqual([units.counted(1, "step"), units.counted(2000, "step")], ["1 step", "2,000 steps"]);
   assert.equal(units.share(0.3712), "37 %");
   assert.equal(units.share(0.00001), "< 0.01 %");
   assert.equal(units.who("python3", 7, 9), "python3 (7/9)");

@@ -32,7 +32,7 @@ const TRACES = [
     says: {
       verdict: ["Waiting for a lock", "holder", "train.py:57", "What it is not"],
       timeline: ["feeds the GPU", "holder", "995,500 records"],
-      time: ["waiting for a lock", "18100 steps", "holder"],
+      time: ["waiting for a lock", "18,100 steps", "holder"],
       calls: ["cuLaunchKernel", "832,600", "Slowest calls"],
       flame: ["Largest stacks", "train.py:120", "18,100 calls"],
       memory: ["Allocated and freed", "100 / s"],

@@ -1,14 +1,14 @@
 /** What an answer is based on: what was seen, lost and sampled. It stands below every answer. */
 import type { Coverage } from "../answers";
 import { pageAddress } from "../route";
-import { count, share } from "../units";
+import { count, counted, share } from "../units";
 
 export function BasisNote({ coverage }: { coverage: Coverage }) {
   const lost = Object.values(coverage.lost).reduce((sum, each) => sum + each, 0);
   const { sampled, unattached } = coverage;
   return (
     <p class="basis">
-      Based on {count(coverage.events)} records. {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
+      Based on {counted(coverage.events, "record")}. {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
       {sampled.length > 0 && `${sampledText(sampled)} `}
       {unattached.length > 0 &&
         `${unattached.length === 1 ? "1 thing" : `${unattached.length} things`} could not be watched. `}

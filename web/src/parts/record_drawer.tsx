@@ -4,7 +4,7 @@ import type { FullRecord, RecordValue } from "../answers";
 import { Answered, useAnswer } from "./asked";
 import { Frames } from "./frames";
 import { change, pageAddress, spanAround } from "../route";
-import { bytes, count, duration, timeOfDay } from "../units";
+import { bytes, count, counted, duration, timeOfDay } from "../units";
 
 const MOST = 12;
 
@@ -22,7 +22,7 @@ export function RecordDrawer({ refs, trace }: { refs: string | undefined; trace:
       {refs && (
         <>
           <header class="drawer-head">
-            <h2 id="drawer-title">{all.length === 1 ? "Record" : `${all.length} records`}</h2>
+            <h2 id="drawer-title">{all.length === 1 ? "Record" : counted(all.length, "record")}</h2>
             <button type="button" onClick={close}>
               Close
             </button>

@@ -1,7 +1,7 @@
 /** A bar for each thread, split into what its time went to, and the same in numbers. */
 import type { Breakdown, TimeSlice } from "../answers";
 import { partColour, partOrder } from "./time_parts";
-import { duration, share, who } from "../units";
+import { counted, duration, share, who } from "../units";
 
 export function ThreadBars({ threads }: { threads: readonly Breakdown[] }) {
   return (
@@ -22,7 +22,7 @@ function ThreadBar({ thread }: { thread: Breakdown }) {
         {thread.steps && (
           <span class="muted">
             {" "}
-            · {thread.steps.count} steps, median {duration(thread.steps.median_ns)}, p99 {duration(thread.steps.p99_ns)}
+            · {counted(thread.steps.count, "step")}, median {duration(thread.steps.median_ns)}, p99 {duration(thread.steps.p99_ns)}
           </span>
         )}
       </p>

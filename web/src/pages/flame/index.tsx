@@ -5,7 +5,7 @@ import { Answered, useAnswer } from "../../parts/asked";
 import { BasisNote } from "../../parts/basis";
 import { Choice, Empty, Panel } from "../../parts/panel";
 import { change, part, type Query } from "../../route";
-import { count, duration, share } from "../../units";
+import { count, counted, duration, share } from "../../units";
 import { Graph, matcher } from "./graph";
 import { matching, tree } from "./tree";
 import { TopStacks } from "./top";
@@ -98,9 +98,9 @@ function Stacks({ answer, query }: { answer: RankedStacks; query: Query }) {
 /** How much of the time the picture shows. */
 function totals(answer: RankedStacks): string {
   const shown = answer.next
-    ? `the ${count(answer.stacks.length)} largest of ${count(answer.distinct)} stacks`
-    : `${count(answer.distinct)} stacks`;
-  if (answer.total_ns === null) return `${count(answer.total_count)} samples, ${shown}`;
+    ? `the ${count(answer.stacks.length)} largest of ${counted(answer.distinct, "stack")}`
+    : counted(answer.distinct, "stack");
+  if (answer.total_ns === null) return `${counted(answer.total_count, "sample")}, ${shown}`;
   const all = answer.with_and_without_ns;
   const part = all ? ` (${share(answer.total_ns / Math.max(1, all))} of the time; the rest has no stack)` : "";
   return `${duration(answer.total_ns)}${part}, ${shown}`;

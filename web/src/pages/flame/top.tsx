@@ -3,7 +3,7 @@ import type { RankedStack, RankedStacks } from "../../answers";
 import { Frames } from "../../parts/frames";
 import { Panel } from "../../parts/panel";
 import { Location } from "../../parts/place";
-import { count, duration, share } from "../../units";
+import { counted, duration, share } from "../../units";
 
 const SHOWN = 10;
 
@@ -26,7 +26,7 @@ function Stack({ stack }: { stack: RankedStack }) {
   return (
     <details>
       <summary>
-        <strong>{share(stack.share)}</strong> {stack.ns === null ? `${count(stack.count)} samples` : duration(stack.ns)}{" "}
+        <strong>{share(stack.share)}</strong> {stack.ns === null ? counted(stack.count, "sample") : duration(stack.ns)}{" "}
         {site && (
           <Location file={site.file ?? site.module} line={site.line} function={site.function} kind={site.kind} />
         )}

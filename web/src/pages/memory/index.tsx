@@ -4,7 +4,7 @@ import { Answered, useAnswer } from "../../parts/asked";
 import { BasisNote } from "../../parts/basis";
 import { Empty, Panel } from "../../parts/panel";
 import { part, type Query } from "../../route";
-import { bytes, count, duration, share, who } from "../../units";
+import { bytes, count, counted, duration, share, who } from "../../units";
 import { PoolChart } from "./pool_chart";
 import { Sites } from "./sites";
 import { Failures } from "./failures";
@@ -48,7 +48,7 @@ function OfProcess({ process }: { process: ProcessMemory }) {
         <Number
           name="Live now"
           value={bytes(sum((pool) => pool.live_bytes))}
-          more={`${count(sum((pool) => pool.live_count))} allocations`}
+          more={counted(sum((pool) => pool.live_count), "allocation")}
         />
         <Number
           name="At its peak"

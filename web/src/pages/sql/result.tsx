@@ -5,7 +5,7 @@ import { ns } from "../../exact";
 import { Chart } from "../../parts/chart";
 import { Choice, Empty } from "../../parts/panel";
 import { Table, type Column } from "../../parts/table";
-import { count, date } from "../../units";
+import { counted, date } from "../../units";
 
 type Cell = Rows["rows"][number][number];
 type Row = Rows["rows"][number];
@@ -19,7 +19,7 @@ export function Result({ rows }: { rows: Rows }) {
     <div class="result">
       <div class="tools">
         <span class="muted">
-          {count(rows.rows.length)} rows{rows.truncated ? `, cut at the limit of ${rows.truncated}` : ""}
+          {counted(rows.rows.length, "row")}{rows.truncated ? `, cut at the limit of ${rows.truncated}` : ""}
         </span>
         {plot && (
           <Choice

@@ -8,7 +8,7 @@ import { Empty, Panel } from "../../parts/panel";
 import { PartList, ThreadBars } from "../../parts/thread_bars";
 import { partColour, partOrder } from "../../parts/time_parts";
 import { part, type Query } from "../../route";
-import { date, duration, share, who } from "../../units";
+import { counted, date, duration, share, who } from "../../units";
 import { OffCpu } from "./off_cpu";
 
 export function Time({ query }: { query: Query }) {
@@ -83,7 +83,7 @@ function Steps({ thread }: { thread: ThreadTime }) {
   return (
     <div class="steps">
       <p>
-        {steps.count} steps were found: each ends with one <code>{steps.marker}</code>.
+        {counted(steps.count, "step")} {steps.count === 1 ? "was" : "were"} found: each ends with one <code>{steps.marker}</code>.
         {steps.change && ` They began to take ${steps.change.factor.toFixed(1)} times as long on the way.`}
       </p>
       {median_step && <Step title="The median step" step={median_step} />}

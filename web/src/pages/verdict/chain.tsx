@@ -1,7 +1,7 @@
 /** The chain of evidence as a graph: from the victim to the culprit, each edge drawn by how it is known. */
 import type { Edge, Evidence, Finding } from "../../answers";
 import { changedAddress, pageAddress, spanAround } from "../../route";
-import { duration, who } from "../../units";
+import { counted, duration, who } from "../../units";
 
 const MEANING: readonly (readonly [Evidence, string])[] = [
   ["explicit", "said by the program or the kernel"],
@@ -58,7 +58,7 @@ function Claim({ edge }: { edge: Edge }) {
       <span class="claim-text">{edge.what}</span>
       <span class="claim-foot">
         {edge.ns > 0 && <span class="muted">{duration(edge.ns)}</span>}
-        {edge.refs.length > 0 && <span class="records">{edge.refs.length} records</span>}
+        {edge.refs.length > 0 && <span class="records">{counted(edge.refs.length, "record")}</span>}
       </span>
     </>
   );

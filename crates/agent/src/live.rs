@@ -244,20 +244,7 @@ mod tests {
     }
 
     fn times(wall_ns: u64) -> ThreadTimes {
-        ThreadTimes {
-            bucket_ns: 0,
-            thread: ThreadId(1),
-            wall_ns,
-            runqueue_ns: 0,
-            blocked_ns: [0; WaitReason::COUNT],
-            in_calls_ns: 0,
-            in_calls_runqueue_ns: 0,
-            in_calls_blocked_ns: 0,
-            tracer_ns: 0,
-            throttled_ns: 0,
-            work_ns: Default::default(),
-            major_faults: 0,
-        }
+        ThreadTimes::new(0, ThreadId(1), wall_ns)
     }
 
     fn parts(thread: &LiveThread) -> [u64; 5] {

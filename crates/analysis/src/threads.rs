@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Breakdown, Call, Coverage, Histogram, OpId, Part, ThreadId, ThreadTimes, WaitReason, WorkKind};
+use gpuwhy_model::{Breakdown, Call, Coverage, Histogram, OpId, Part, ThreadId, ThreadTimes, WaitReason};
 use gpuwhy_store::{CallSum, ThreadSecond, Window};
 
 use crate::class::WaitClass;
@@ -99,7 +99,7 @@ impl<'s, 'w> DispatchThread<'s, 'w> {
     /// From records alone: clocks are not that fine.
     fn step(&self, gap: &Gap) -> StepParts {
         let to_ns = gap.at_ns.saturating_add(gap.ns);
-        let mut times = empty_times(self.thread.id, gap);
+        let mut times = ThreadTimes::new(gap.at_ns, self.thread.id, gap.ns);
         let mut weighed = Vec::new();
         for (waiting, blocked_ns, runqueue_ns) in self.overlapping(gap.at_ns, to_ns) {
             if let Some(reason) = waiting.stretch.reason {
@@ -174,23 +174,6 @@ fn usual<'s, 'w>(waits: &'s [Waiting<'w>]) -> Vec<Weighed<'s, 'w>> {
         add(&mut kinds.entry(kind).or_insert((waiting, 0)).1, waiting.stretch.all.blocked_ns);
     }
     kinds.into_values().filter(|(_, ns)| *ns > 0).collect()
-}
-
-fn empty_times(thread: ThreadId, gap: &Gap) -> ThreadTimes {
-    ThreadTimes {
-        bucket_ns: gap.at_ns,
-        thread,
-        wall_ns: gap.ns,
-        runqueue_ns: 0,
-        blocked_ns: [0; WaitReason::COUNT],
-        in_calls_ns: 0,
-        in_calls_runqueue_ns: 0,
-        in_calls_blocked_ns: 0,
-        tracer_ns: 0,
-        throttled_ns: 0,
-        work_ns: [0; WorkKind::COUNT],
-        major_faults: 0,
-    }
 }
 
 fn as_sum(call: &Call) -> CallSum {

@@ -115,6 +115,31 @@ pub struct CallStats {
     pub variance: f64,
 }
 
+impl CallStats {
+    /// Of so many calls of one length, all of which were seen.
+    pub fn alike(bucket_ns: u64, thread: ThreadId, op: OpId, count: u64, each_ns: u64) -> Self {
+        let mut histogram = Histogram::default();
+        histogram.add(Histogram::index(each_ns), count);
+        Self {
+            bucket_ns,
+            thread,
+            op,
+            count,
+            sum_ns: count * each_ns,
+            min_ns: each_ns,
+            max_ns: each_ns,
+            runqueue_ns: 0,
+            blocked_ns: 0,
+            bytes: 0,
+            errors: 0,
+            histogram,
+            fraction: 1.0,
+            estimate: count,
+            variance: 0.0,
+        }
+    }
+}
+
 /// Where a thread's wall time went within one bucket of time, inside traced calls and outside of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadTimes {
@@ -139,6 +164,24 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
+    /// Of a thread that ran all the time, outside of calls.
+    pub fn new(bucket_ns: u64, thread: ThreadId, wall_ns: u64) -> Self {
+        Self {
+            bucket_ns,
+            thread,
+            wall_ns,
+            runqueue_ns: 0,
+            blocked_ns: [0; WaitReason::COUNT],
+            in_calls_ns: 0,
+            in_calls_runqueue_ns: 0,
+            in_calls_blocked_ns: 0,
+            tracer_ns: 0,
+            throttled_ns: 0,
+            work_ns: [0; WorkKind::COUNT],
+            major_faults: 0,
+        }
+    }
+
     pub fn running_ns(&self) -> u64 {
         let waiting = self.runqueue_ns + self.blocked_ns.iter().sum::<u64>();
         self.wall_ns.saturating_sub(waiting)

@@ -63,23 +63,8 @@ fn expired_calls_count_for_the_session_that_made_them() {
 fn second_of_stats(cast: &Cast, second: u64) -> Vec<CallStats> {
     let mut histogram = Histogram::default();
     (0..200).for_each(|index| histogram.add(index, 1_000_000));
-    let stats = |op| CallStats {
-        bucket_ns: START_NS + second * 1_000_000_000,
-        thread: cast.thread,
-        op,
-        count: 1,
-        sum_ns: 1,
-        min_ns: 1,
-        max_ns: 1,
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        bytes: 0,
-        errors: 0,
-        histogram: histogram.clone(),
-        fraction: 1.0,
-        estimate: 1,
-        variance: 0.0,
-    };
+    let bucket_ns = START_NS + second * 1_000_000_000;
+    let stats = |op| CallStats { histogram: histogram.clone(), ..CallStats::alike(bucket_ns, cast.thread, op, 1, 1) };
     [cast.launch, cast.alloc].map(stats).to_vec()
 }
 

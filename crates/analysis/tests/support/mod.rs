@@ -78,20 +78,7 @@ impl Scene {
         let id = ThreadId(self.window.threads.len() as u32 + 1);
         self.window.threads.insert(id, Thread { process, tid, comm: comm.into() });
         let length_ns = self.window.to_ns - self.window.from_ns;
-        let times = ThreadTimes {
-            bucket_ns: START_NS,
-            thread: id,
-            wall_ns: length_ns,
-            runqueue_ns: 0,
-            blocked_ns: [0; WaitReason::COUNT],
-            in_calls_ns: 0,
-            in_calls_runqueue_ns: 0,
-            in_calls_blocked_ns: 0,
-            tracer_ns: 0,
-            throttled_ns: 0,
-            work_ns: [0; WorkKind::COUNT],
-            major_faults: 0,
-        };
+        let times = ThreadTimes::new(START_NS, id, length_ns);
         let seconds = length_ns.div_ceil(S);
         let last_bucket_ns = START_NS + (seconds - 1) * S;
         self.window.thread_sums.push(ThreadSum { times, last_bucket_ns, seconds });

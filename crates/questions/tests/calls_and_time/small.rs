@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::{
-    Call, CallClass, CallStats, Frame, FrameKind, Histogram, Layer, ModuleId, OpId, Process, Session, SessionEnd,
-    Stack, StackId, StandsFor, Stretch, ThreadId, WaitReason, WalkEnd,
+    Call, CallClass, CallStats, Frame, FrameKind, Layer, ModuleId, OpId, Process, Session, SessionEnd, Stack, StackId,
+    StandsFor, Stretch, ThreadId, WaitReason, WalkEnd,
 };
 use gpuwhy_questions::{AskError, Asked, Control, NoHost, Traces, find};
 use gpuwhy_store::{Limits, Options, Writer};
@@ -107,25 +107,7 @@ impl Small {
 
     /// A second in which the main thread made calls of one length, of which all were seen.
     pub fn second(&self, op: OpId, offset_ns: u64, count: u64, each_ns: u64) -> CallStats {
-        let mut histogram = Histogram::default();
-        histogram.add(Histogram::index(each_ns), count);
-        CallStats {
-            bucket_ns: START_NS + offset_ns,
-            thread: self.main,
-            op,
-            count,
-            sum_ns: count * each_ns,
-            min_ns: each_ns,
-            max_ns: each_ns,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            bytes: 0,
-            errors: 0,
-            histogram,
-            fraction: 1.0,
-            estimate: count,
-            variance: 0.0,
-        }
+        CallStats::alike(START_NS + offset_ns, self.main, op, count, each_ns)
     }
 
     /// The main thread blocked, until `woken_by` ends it.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::{
-    Call, CallClass, CallStats, Frame, FrameKind, Histogram, Layer, OpId, Process, ProcessId, PythonEnd, Session,
-    SessionEnd, Stack, StackId, StandsFor, Stretch, ThreadId, ThreadTimes, WaitReason, WalkEnd, WorkKind,
+    Call, CallClass, CallStats, Frame, FrameKind, Layer, OpId, Process, ProcessId, PythonEnd, Session, SessionEnd,
+    Stack, StackId, StandsFor, Stretch, ThreadId, ThreadTimes, WaitReason, WalkEnd,
 };
 use gpuwhy_questions::{AskError, Asked, Control, NoHost, Traces, find};
 use gpuwhy_store::{Limits, Options, Writer};
@@ -94,44 +94,13 @@ impl Scene {
 
     /// Counts of a second in which every call was seen.
     pub fn stats(&self, op: OpId, second: u64, count: u64, each_ns: u64) -> CallStats {
-        let mut histogram = Histogram::default();
-        histogram.add(Histogram::index(each_ns), count);
-        CallStats {
-            bucket_ns: START_NS + second * S,
-            thread: self.thread,
-            op,
-            count,
-            sum_ns: count * each_ns,
-            min_ns: each_ns,
-            max_ns: each_ns,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            bytes: 0,
-            errors: 0,
-            histogram,
-            fraction: 1.0,
-            estimate: count,
-            variance: 0.0,
-        }
+        CallStats::alike(START_NS + second * S, self.thread, op, count, each_ns)
     }
 
     pub fn second(&self, thread: ThreadId, second: u64, blocked: &[(WaitReason, u64)]) -> ThreadTimes {
-        let mut blocked_ns = [0; WaitReason::COUNT];
-        blocked.iter().for_each(|&(reason, ns)| blocked_ns[reason as usize] += ns);
-        ThreadTimes {
-            bucket_ns: START_NS + second * S,
-            thread,
-            wall_ns: S,
-            runqueue_ns: 0,
-            blocked_ns,
-            in_calls_ns: 0,
-            in_calls_runqueue_ns: 0,
-            in_calls_blocked_ns: 0,
-            tracer_ns: 0,
-            throttled_ns: 0,
-            work_ns: [0; WorkKind::COUNT],
-            major_faults: 0,
-        }
+        let mut times = ThreadTimes::new(START_NS + second * S, thread, S);
+        blocked.iter().for_each(|&(reason, ns)| times.blocked_ns[reason as usize] += ns);
+        times
     }
 
     pub fn stretch(&self, thread: ThreadId, offset_ns: u64, reason: WaitReason, blocked_ns: u64) -> Stretch {

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use gpuwhy_model::{
-    Call, CallClass, CallStats, CpuTaker, Frame, FrameKind, Histogram, Layer, OpId, Process, PythonEnd, Session,
-    SessionEnd, Stack, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason,
-    WaitTarget, WalkEnd, WorkKind,
+    Call, CallClass, CallStats, CpuTaker, Frame, FrameKind, Layer, OpId, Process, PythonEnd, Session, SessionEnd,
+    Stack, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WalkEnd,
 };
 use gpuwhy_store::{Options, Writer};
 
@@ -73,7 +72,7 @@ fn write_second(writer: &mut Writer, cast: &Cast, from_ns: u64) -> Result<u64> {
     writer.stretches(&stretches)?;
     for (index, &op) in cast.ops.iter().enumerate() {
         let per_step = if index == 0 { STEP_CALLS - 4 } else { 1 };
-        writer.stats(&[stats(cast.victim, op, from_ns, per_step * STEPS_PER_SECOND)])?;
+        writer.stats(&[CallStats::alike(from_ns, cast.victim, op, per_step * STEPS_PER_SECOND, CALL_NS)])?;
     }
     writer.thread_times(&[times(cast.victim, from_ns, true), times(cast.holder, from_ns, false)])?;
     writer.commit(from_ns)?;
@@ -128,45 +127,11 @@ fn stretch(cast: &Cast, start_ns: u64) -> Stretch {
     }
 }
 
-fn stats(thread: ThreadId, op: OpId, bucket_ns: u64, count: u64) -> CallStats {
-    let mut histogram = Histogram::default();
-    histogram.add(Histogram::index(CALL_NS), count);
-    CallStats {
-        bucket_ns,
-        thread,
-        op,
-        count,
-        sum_ns: count * CALL_NS,
-        min_ns: CALL_NS,
-        max_ns: CALL_NS,
-        runqueue_ns: 0,
-        blocked_ns: 0,
-        bytes: 0,
-        errors: 0,
-        histogram,
-        fraction: 1.0,
-        estimate: count,
-        variance: 0.0,
-    }
-}
-
 fn times(thread: ThreadId, bucket_ns: u64, waits: bool) -> ThreadTimes {
-    let mut blocked_ns = [0; WaitReason::COUNT];
+    let mut times = ThreadTimes::new(bucket_ns, thread, 1_000_000_000);
     if waits {
-        blocked_ns[WaitReason::Futex as usize] = STEPS_PER_SECOND * STEP_STRETCHES * (WAIT_NS - 100_000);
+        times.blocked_ns[WaitReason::Futex as usize] = STEPS_PER_SECOND * STEP_STRETCHES * (WAIT_NS - 100_000);
+        times.in_calls_ns = STEPS_PER_SECOND * STEP_CALLS * CALL_NS;
     }
-    ThreadTimes {
-        bucket_ns,
-        thread,
-        wall_ns: 1_000_000_000,
-        runqueue_ns: 0,
-        blocked_ns,
-        in_calls_ns: if waits { STEPS_PER_SECOND * STEP_CALLS * CALL_NS } else { 0 },
-        in_calls_runqueue_ns: 0,
-        in_calls_blocked_ns: 0,
-        tracer_ns: 0,
-        throttled_ns: 0,
-        work_ns: [0; WorkKind::COUNT],
-        major_faults: 0,
-    }
+    times
 }

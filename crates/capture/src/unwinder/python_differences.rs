@@ -172,7 +172,9 @@ fn the_kernel_side_finds_what_its_specification_finds() {
         let may_be_shorter = found.end == PythonEnd::TooDeep
             || found.end == PythonEnd::Broken && process.has_frame_that_points_at_itself();
         if may_be_shorter {
-            prop_assert!(begins_with(&specified, &found), "{found:?}, but {specified:?}");
+            // Frames that are not reported count as steps, of which the specification takes fewer in an endless chain.
+            let is_longer = specified.end == PythonEnd::TooDeep && begins_with(&found, &specified);
+            prop_assert!(begins_with(&specified, &found) || is_longer, "{found:?}, but {specified:?}");
         } else {
             prop_assert_eq!(&found, &specified);
             same.set(same.get() + 1);

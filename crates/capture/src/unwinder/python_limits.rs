@@ -3,6 +3,7 @@
 //!
 //! - it looks at no more than 16 interpreters, and takes no more than 640 steps over threads and frames;
 //! - it counts shims as frames, of which it reports 128;
+//! - in a chain without end it passes more frames that are not reported than its specification does;
 //! - of several states of a thread in one interpreter it takes the first, and looks at no thread behind it;
 //! - it reports what it found before it came upon a list that cannot be read;
 //! - it recognises a frame that points at itself;

@@ -174,7 +174,10 @@ struct Run<'a> {
 const LEARN_FOR: Duration = Duration::from_secs(1);
 /// More than a program has, unless it makes new ones all the time.
 const MOST_KERNELS: usize = 1 << 16;
+/// How long records lie in the rings. Waking up costs more than reading a few of them does.
 const DRAIN_EVERY: Duration = Duration::from_millis(40);
+const DRAIN_FEW_EVERY: Duration = Duration::from_millis(100);
+const FEW: usize = 1000;
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
@@ -246,7 +249,9 @@ impl Run<'_> {
         let mut next_tick = started + TICK_EVERY;
         loop {
             let now = Instant::now();
-            let records = if self.writing.is_behind() { Vec::new() } else { self.tracer.drain() };
+            let is_behind = self.writing.is_behind();
+            let records = if is_behind { Vec::new() } else { self.tracer.drain() };
+            let drain_again = if records.len() < FEW && !is_behind { DRAIN_FEW_EVERY } else { DRAIN_EVERY };
             self.take(records, now >= next_tick);
             if now >= next_tick {
                 next_tick = now + TICK_EVERY;
@@ -278,7 +283,7 @@ impl Run<'_> {
                 return Ok(Ended::TargetsGone);
             }
             let due = self.governor.due_at(self.tracer).saturating_duration_since(Instant::now());
-            self.tracer.wait(DRAIN_EVERY.min(due));
+            self.tracer.wait(drain_again.min(due));
         }
     }
 

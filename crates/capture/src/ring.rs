@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -119,8 +120,11 @@ impl RingReader {
     /// Sleeps until the time is up or the kernel side has something urgent.
     pub fn wait(&self, time: Duration) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: the descriptor is an epoll and `event` has room for the one event asked for.
-        unsafe { libc::epoll_wait(self.alarm.as_raw_fd(), &mut event, 1, time.as_millis() as i32) };
+        let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let (alarm, no_mask) = (self.alarm.as_raw_fd(), ptr::null::<libc::sigset_t>());
+        // To the nanosecond: what is left of a millisecond would be waited for in a busy loop.
+        // SAFETY: the descriptor is an epoll, `event` has room for the one event asked for, and no mask is of no length.
+        unsafe { libc::syscall(libc::SYS_epoll_pwait2, alarm, &raw mut event, 1, &raw const time, no_mask, 0usize) };
     }
 
     /// What was written before the call, in the order of time. Rings are read one after the other, so a record that

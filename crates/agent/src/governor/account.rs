@@ -14,11 +14,14 @@ const FALLING: f64 = 0.3;
 /// Rates are read off over this time at least: a call or two in a few milliseconds are no rate.
 const RATED_OVER: Duration = Duration::from_millis(200);
 
+/// What is not timed, the way into the kernel and back, is taken to grow as programs do, up to this many times.
+const MOST_COLD_ENTRY: f64 = 2.0;
+
 /// What things cost the thread they happen to, where it happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
     calibration: Calibration,
-    /// How many times as much probes cost in the traced programs as in the test loop.
+    /// How many times as long programs at calls run in the traced processes as in the test loop.
     coldness: f64,
 }
 
@@ -31,20 +34,26 @@ impl Prices {
         match rung {
             Rung::Everything | Rung::Bursts => self.kept_ns() + self.extra_ns(stepped),
             Rung::SlowOnly => self.recorded_ns() + self.extra_ns(stepped),
-            Rung::Counters => self.calibration.counted_ns * self.coldness + self.extra_ns(stepped),
+            Rung::Counters => self.cold_ns(self.calibration.counted_ns) + self.extra_ns(stepped),
         }
     }
 
     pub fn kept_ns(&self) -> f64 {
-        self.calibration.kept_ns * self.coldness
+        self.cold_ns(self.calibration.kept_ns)
     }
 
     pub fn recorded_ns(&self) -> f64 {
-        self.calibration.recorded_ns * self.coldness
+        self.cold_ns(self.calibration.recorded_ns)
     }
 
     fn skipped_ns(&self) -> f64 {
-        self.calibration.skipped_ns * self.coldness
+        self.cold_ns(self.calibration.skipped_ns)
+    }
+
+    /// What took this long in the test loop, programs at the entry and the return of a call included.
+    fn cold_ns(&self, ns: f64) -> f64 {
+        let programs_ns = (2.0 * self.calibration.program_ns).min(ns);
+        programs_ns * self.coldness + (ns - programs_ns) * self.coldness.min(MOST_COLD_ENTRY)
     }
 
     pub fn extra_ns(&self, stepped: bool) -> f64 {
@@ -233,6 +242,17 @@ mod tests {
         account.resume();
         glance(&mut account, start + Duration::from_millis(251), 5_000);
         assert_eq!(rate(&account).round(), 100.0);
+    }
+
+    #[test]
+    fn what_is_timed_counts_in_full_and_the_rest_within_reason() {
+        let calibration =
+            Calibration { kept_ns: 1500.0, program_ns: 250.0, skipped_ns: 400.0, ..Calibration::default() };
+        let prices = |coldness| Prices::new(calibration, coldness);
+        assert_eq!(prices(1.0).kept_ns(), 1500.0);
+        assert_eq!(prices(2.0).kept_ns(), 3000.0);
+        assert_eq!(prices(4.0).kept_ns(), 500.0 * 4.0 + 1000.0 * 2.0);
+        assert_eq!(prices(4.0).skipped_ns(), 1600.0, "no more than all of it is the program");
     }
 
     #[test]

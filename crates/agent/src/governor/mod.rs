@@ -72,7 +72,7 @@ const STEP: Duration = Duration::from_millis(250);
 const TIGHT: f64 = 0.85;
 const ROOMY: f64 = 0.6;
 /// What the tracer itself uses cannot be had by looking away from threads, and they are not made to pay for all of it.
-const LEAST_TARGET: f64 = 0.25;
+const LEAST_TARGET: f64 = 0.6;
 /// What cannot be changed counts up to this part of the target, or looking away from everything would not be enough.
 const MOST_FIXED: f64 = 0.5;
 /// Functions that are called less often than this stay as they are when a rung is pinned.
@@ -205,8 +205,8 @@ impl Governor {
 
     /// The share of a thread that may be taken from it: the budget less what the tracer itself uses of the machine.
     fn target(&self, part: f64) -> f64 {
-        let budget = self.thrift.budget.unwrap_or(1.0);
-        (budget * part - self.own.base_share()).max(budget * LEAST_TARGET)
+        let share = self.thrift.budget.unwrap_or(1.0) * part;
+        (share - self.own.base_share()).max(share * LEAST_TARGET)
     }
 
     fn tell(&mut self, pid: u32, row: u16, rung: Rung, fraction: f64, reason: String) {

@@ -14,6 +14,8 @@ const TIME_PROGRAMS_EVERY: u32 = 8;
 /// Runs of programs at calls from which their mean can be told, and the most it is believed to grow.
 const ENOUGH_RUNS: u64 = 500;
 const MOST_COLD: f64 = 5.0;
+/// A mean that is this many times the last one is measured again.
+const SURPRISING: f64 = 1.5;
 /// CPU time to take a record from the ring to the file, until it has been seen here.
 const RECORD_NS: f64 = 1500.0;
 /// Records in a second from which that can be told.
@@ -43,7 +45,7 @@ pub struct OwnUsage {
     timing: Option<(OwnedFd, RunTime)>,
     /// Of a wall second.
     hooks_share: f64,
-    call_program_ns: f64,
+    call_program: MeanTime,
 }
 
 impl OwnUsage {
@@ -59,16 +61,16 @@ impl OwnUsage {
             seconds: 0,
             timing: None,
             hooks_share: 0.0,
-            call_program_ns: tracer.calibration.program_ns,
+            call_program: MeanTime::new(tracer.calibration.program_ns),
         };
         usage.begin_timing(tracer);
         usage
     }
 
     /// How many times as long programs at calls run as they did in the test loop: what a program does between its calls
-    /// drives the kernel's code out of the caches. What a probe costs besides them grows in proportion.
+    /// drives the kernel's code out of the caches.
     pub fn coldness(&self, tracer: &Tracer<FileId>) -> f64 {
-        (self.call_program_ns / tracer.calibration.program_ns.max(1.0)).clamp(1.0, MOST_COLD)
+        (self.call_program.ns / tracer.calibration.program_ns.max(1.0)).clamp(1.0, MOST_COLD)
     }
 
     pub fn add_record(&mut self) {
@@ -102,7 +104,7 @@ impl OwnUsage {
         self.base_share += SMOOTH * (base_ns / wall_ns as f64 / self.cpus - self.base_share);
         self.since = now;
         self.cpu_ns = cpu_now_ns;
-        Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns: self.call_program_ns as u64 }
+        Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns: self.call_program.ns as u64 }
     }
 
     /// A kernel that does not time programs leaves the hooks out of the account.
@@ -118,11 +120,63 @@ impl OwnUsage {
             let mut calls = now.calls.since(before.calls);
             // Walks are on the accounts of their threads, by themselves.
             calls.ns = calls.ns.saturating_sub(now.call_stacks_ns - before.call_stacks_ns);
-            if calls.count >= ENOUGH_RUNS {
-                self.call_program_ns = calls.mean_ns();
+            let is_sure = self.call_program.learn((calls.count >= ENOUGH_RUNS).then(|| calls.mean_ns()));
+            if !is_sure {
+                self.begin_timing(tracer);
             }
         } else if self.seconds.is_multiple_of(TIME_PROGRAMS_EVERY) {
             self.begin_timing(tracer);
         }
+    }
+}
+
+/// A mean that is not believed at once when it is much larger than before: programs that lost their CPU while they ran
+/// were timed with what they waited, and a few of them are enough. The smaller one of two measurements counts.
+struct MeanTime {
+    ns: f64,
+    surprise_ns: Option<f64>,
+}
+
+impl MeanTime {
+    fn new(ns: f64) -> Self {
+        Self { ns, surprise_ns: None }
+    }
+
+    /// Takes what was measured, if enough was. Returns whether that settles it.
+    fn learn(&mut self, measured_ns: Option<f64>) -> bool {
+        match (self.surprise_ns.take(), measured_ns) {
+            (None, Some(ns)) if ns > self.ns * SURPRISING => self.surprise_ns = Some(ns),
+            (Some(before_ns), Some(ns)) => self.ns = ns.min(before_ns),
+            (None, Some(ns)) => self.ns = ns,
+            (_, None) => {}
+        }
+        self.surprise_ns.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MeanTime;
+
+    #[test]
+    fn a_surprise_counts_when_it_comes_twice() {
+        let mut time = MeanTime::new(200.0);
+        assert!(!time.learn(Some(2000.0)));
+        assert_eq!(time.ns, 200.0);
+        assert!(time.learn(Some(450.0)));
+        assert_eq!(time.ns, 450.0);
+        assert!(time.learn(Some(500.0)));
+        assert_eq!(time.ns, 500.0);
+        assert!(time.learn(Some(100.0)), "less is never a surprise");
+        assert_eq!(time.ns, 100.0);
+    }
+
+    #[test]
+    fn a_surprise_that_cannot_be_measured_again_is_forgotten() {
+        let mut time = MeanTime::new(200.0);
+        assert!(!time.learn(Some(2000.0)));
+        assert!(time.learn(None));
+        assert!(!time.learn(Some(2000.0)));
+        assert_eq!(time.ns, 200.0);
     }
 }

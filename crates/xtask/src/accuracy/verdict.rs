@@ -34,7 +34,7 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
         "found": first.map_or("none", |finding| finding.cause.as_str()),
         "severity": first.map(|finding| finding.severity.as_str()),
         "confidence": first.map(|finding| finding.confidence),
-        "summary": first.map(|finding| finding.summary.clone()),
+        "summary": first.map(what_was_said),
         "cause_right": cause_right,
         "process_right": process_right,
         "thread_right": thread_right,
@@ -43,6 +43,14 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
         "where": lines::words(places(first)),
         "others": others,
     })
+}
+
+/// Without the machine's own cgroups, which say nothing about gpuwhy.
+fn what_was_said(finding: &Finding) -> String {
+    match finding.victim.cgroup.as_deref() {
+        Some(cgroup) if !cgroup.is_empty() => finding.summary.replace(cgroup, "/"),
+        _ => finding.summary.clone(),
+    }
 }
 
 fn places(finding: Option<&Finding>) -> &[Place] {

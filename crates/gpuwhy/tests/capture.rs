@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gpuwhy_store::Value;
 use gpuwhy_testbed::{Behaviour, Truth, Workload};
-use support::{Finished, Place, counts_agree, is_root, traced};
+use support::{Finished, Place, counts_agree, is_root, measured, traced};
 
 fn every_call_is_counted_once_at_each_layer(attach: &str) {
     let place = Place::new();
@@ -110,36 +110,39 @@ fn lands_in(behaviour: Behaviour, column: &str, reason: Option<&str>) {
 #[test]
 fn root_time_spent_computing_is_running_time() {
     if is_root() {
-        lands_in(Behaviour::Burn, "running_ns", None);
+        measured(|| lands_in(Behaviour::Burn, "running_ns", None));
     }
 }
 
 #[test]
 fn root_time_spent_sleeping_is_blocked_time() {
     if is_root() {
-        lands_in(Behaviour::Sleep, "blocked_ns", Some("sleep"));
+        measured(|| lands_in(Behaviour::Sleep, "blocked_ns", Some("sleep")));
     }
 }
 
 #[test]
 fn root_a_lock_held_by_another_thread_names_the_thread_that_released_it() {
     if is_root() {
-        lands_in(Behaviour::Futex, "blocked_ns", Some("futex"));
+        measured(|| lands_in(Behaviour::Futex, "blocked_ns", Some("futex")));
     }
 }
 
 #[test]
 fn root_a_pipe_names_the_thread_that_wrote_to_it() {
     if is_root() {
-        lands_in(Behaviour::Pipe, "blocked_ns", Some("stream"));
+        measured(|| lands_in(Behaviour::Pipe, "blocked_ns", Some("stream")));
     }
 }
 
 #[test]
 fn root_reading_a_disk_is_io() {
-    if !is_root() {
-        return;
+    if is_root() {
+        measured(reading_a_disk_is_io);
     }
+}
+
+fn reading_a_disk_is_io() {
     let place = Place::new();
     let workload =
         Workload::new(&place.testbed).op("cuMemcpyHtoD", Behaviour::Io, Duration::from_millis(20)).threads(1).calls(20);
@@ -151,9 +154,12 @@ fn root_reading_a_disk_is_io() {
 
 #[test]
 fn root_time_spent_waiting_for_a_cpu_is_run_queue_time_and_names_who_took_it() {
-    if !is_root() {
-        return;
+    if is_root() {
+        measured(time_in_the_run_queue_is_the_siblings);
     }
+}
+
+fn time_in_the_run_queue_is_the_siblings() {
     // Two threads that burn share one CPU: half of each one's time is spent in the run queue.
     let place = Place::new();
     let workload = Workload::new(&place.testbed)

@@ -86,7 +86,7 @@ fn root_rare_and_slow_calls_are_all_kept_with_their_split_during_a_storm_on_the_
         let (truth, finished) = traced(&place, launch_loop, &["--budget", "1%", "--rung", "counters"], 4);
         let slow = truth.slow_op.unwrap();
         assert!(slow.starts_ns.len() >= 100, "{} slow calls", slow.starts_ns.len());
-        assert_eq!(finished.number("SELECT count(*) FROM rungs WHERE rung = 'counters' AND op = 'cuLaunchKernel'"), 1);
+        assert!(finished.number("SELECT count(*) FROM rungs WHERE rung = 'counters' AND op = 'cuLaunchKernel'") >= 1);
         let kept = |and: &str| {
             let sql = format!("SELECT count(*) FROM cuda_events WHERE op = '{op}' AND tid = {} AND {and}", slow.tid);
             finished.number(&sql) as usize

@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gpuwhy_model::{Call, Frame, Stack, Stretch};
+use gpuwhy_model::{Call, Frame, SessionEnd, Stack, Stretch};
 use gpuwhy_store::{Options, StoreError, Writer};
 use support::*;
 use tempfile::TempDir;
@@ -40,6 +42,12 @@ impl SmallDisk {
         let writer = writer(&path);
         std::fs::write(self.filler(), vec![0; 1 << 20]).unwrap();
         (path, writer)
+    }
+
+    /// Leaves no block to anybody.
+    fn fill_up(&self) {
+        let mut filler = File::options().append(true).create(true).open(self.filler()).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
     }
 
     fn make_room(&self) {
@@ -99,6 +107,22 @@ fn root_writing_goes_on_when_there_is_space_again() {
     writer.finish(&end()).unwrap();
     assert_eq!(lines(&path, "SELECT COUNT(*), MIN(comm), MIN(op) FROM cuda_events"), ["1000 python cuLaunchKernel"]);
     assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn root_a_disk_without_a_free_block_has_room_for_the_last_words() {
+    let Some(disk) = SmallDisk::mount("size=2m") else { return };
+    let (path, mut writer) = disk.half_full();
+    let cast = Cast::new(&mut writer);
+    writer.calls(&mut batch(&cast, 0)).unwrap();
+    writer.commit(START_NS).unwrap();
+    disk.fill_up();
+    assert_does_not_fit(&writer.calls(&mut batch(&cast, 1)).and_then(|()| writer.commit(START_NS)));
+    writer.finish(&SessionEnd { reason: "the disk is full".into(), ..end() }).unwrap();
+    assert_eq!(lines(&path, "SELECT stored, end_reason FROM sessions"), ["1000 the disk is full"]);
+    assert_eq!(integrity(&path), "ok");
+    let left: Vec<_> = std::fs::read_dir(disk.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "filler" || name.to_str().unwrap().starts_with("trace.db")), "{left:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod names;
 mod open;
 mod records;
 mod retention;
+mod room;
 mod stacks;
 mod starts;
 mod sums;
@@ -27,6 +28,7 @@ use calls::MovedCalls;
 use dictionary::Dictionaries;
 use names::Names;
 use retention::Cap;
+use room::LastRoom;
 use stacks::Stacks;
 
 /// How long to wait for another program that holds the file, such as `sqlite3` in the middle of a write.
@@ -54,6 +56,7 @@ pub struct Writer {
     cap: Option<Cap>,
     uncommitted_calls: u64,
     not_written: u64,
+    room: Option<LastRoom>,
     /// Released after the connection is closed: fields are dropped in order.
     _lock: WriterLock,
 }
@@ -112,8 +115,10 @@ impl Writer {
         })
     }
 
-    /// Ends the session. What is left is one file that needs no other beside it, unless somebody is reading it.
+    /// Ends the session, also on a full disk. What is left is one file that needs no other beside it, unless somebody is
+    /// reading it.
     pub fn finish(mut self, end: &SessionEnd) -> Result<(), StoreError> {
+        self.room = None;
         self.losses(&end.losses)?;
         self.write(|writer| {
             let sql = "UPDATE sessions SET ended_ns = ?, seen = ?, agent_cpu_ns = ?, end_reason = ? WHERE id = ?";

@@ -12,6 +12,7 @@ use super::calls::MovedCalls;
 use super::dictionary::{Dictionaries, newest_event};
 use super::names::Names;
 use super::retention::Cap;
+use super::room::LastRoom;
 use super::stacks::Stacks;
 use super::{Options, PATIENCE, Writer, cut, not_negative, signed};
 use crate::StoreError;
@@ -129,6 +130,7 @@ fn start(
         newest_record_ns: 0,
         session: id,
         connection,
+        room: LastRoom::keep_beside(&path),
         path,
         cap,
         uncommitted_calls: 0,

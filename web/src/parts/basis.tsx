@@ -10,8 +10,7 @@ export function BasisNote({ coverage }: { coverage: Coverage }) {
     <p class="basis">
       Based on {counted(coverage.events, "record")}. {lost > 0 ? `${count(lost)} were lost. ` : "Nothing was lost. "}
       {sampled.length > 0 && `${sampledText(sampled)} `}
-      {unattached.length > 0 &&
-        `${unattached.length === 1 ? "1 thing" : `${unattached.length} things`} could not be watched. `}
+      {unattached.length > 0 && `${counted(unattached.length, "thing")} could not be watched. `}
       <a href={pageAddress("coverage")}>What was seen</a>
     </p>
   );

@@ -1,6 +1,7 @@
 /** A stack as a list, and how the walk over it ended where that is not at its end. */
 import type { Frame, Stack } from "../answers";
 import { Location } from "./place";
+import { counted } from "../units";
 
 const ENDS: Readonly<Record<string, string>> = {
   too_deep: "It is deeper than what was walked.",
@@ -24,7 +25,7 @@ export function Frames({ title, stack }: { title: string; stack: Stack }) {
       <h4>{title}</h4>
       {kernel > 0 && (
         <details class="more">
-          <summary>{kernel === 1 ? "1 frame" : `${kernel} frames`} in the kernel</summary>
+          <summary>{counted(kernel, "frame")} in the kernel</summary>
           <FrameList frames={stack.frames.slice(0, kernel)} site={null} />
         </details>
       )}

@@ -15,8 +15,7 @@ pub(super) struct LastRoom {
 impl LastRoom {
     /// `None` where there is no such space: then the last words take what they find.
     pub fn keep_beside(path: &Path) -> Option<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::tempfile_in(folder).ok()?;
+        let mut file = tempfile::tempfile_in(path.parent()?).ok()?;
         file.write_all(&[0; BYTES]).ok()?;
         Some(Self { _file: file })
     }

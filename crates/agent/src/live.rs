@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use gpuwhy_capture::{TaskId, row};
+use gpuwhy_apis::row;
+use gpuwhy_capture::TaskId;
 use gpuwhy_model::{Call, CallClass, Histogram, Losses, ThreadTimes, WaitReason};
 use hashbrown::HashMap;
 
@@ -232,7 +233,8 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_capture::{CountDelta, rows};
+    use gpuwhy_apis::rows;
+    use gpuwhy_capture::CountDelta;
     use gpuwhy_model::ThreadId;
 
     const TASK: TaskId = TaskId { pid: 7, tid: 8 };

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, StackHash, TaskId, ThreadSnapshot, WalkCount, row, rows};
+use gpuwhy_apis::{row, rows};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, StackHash, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
     AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, PythonEnd,
     RungChange, SessionEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Wait,

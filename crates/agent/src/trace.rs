@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
+use gpuwhy_apis::row;
 use gpuwhy_capture::{
-    AttachPath, FileMapped, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities, row,
+    AttachPath, FileMapped, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities,
 };
 use gpuwhy_model::{CallClass, LifeKind, LossReason};
 use gpuwhy_store::Writer;

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use gpuwhy_apis::rows;
 use libbpf_rs::libbpf_sys;
 
 use crate::attach::{Attached, LinkKind};
-use crate::call_table::rows;
 use crate::counts::CallCounts;
 use crate::families::calls::{Calls, KEEP_ALL, KEEP_NONE, RowMode};
 use crate::image::{Probe, file_offset_of};

@@ -1,42 +1,8 @@
-//! The rows of all libraries in one table, and what the kernel side evaluates for each.
+//! What the kernel side evaluates for each row of the call table.
 
-use gpuwhy_model::{CallClass, Layer};
+use gpuwhy_apis::{Api, DeviceChange, Operand, Way, When};
 
-use crate::apis::{Api, DeviceChange, LIBRARIES, Library, Operand, Way, When};
 use crate::families::calls::types;
-
-/// A row of the call table with the library it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    pub library: &'static Library,
-    pub api: &'static Api,
-}
-
-impl Row {
-    pub fn layer(&self) -> Layer {
-        self.library.layer
-    }
-
-    pub fn class(&self) -> CallClass {
-        self.api.class
-    }
-}
-
-/// Every row of every library; its position is the cookie of its probes.
-pub fn rows() -> impl Iterator<Item = Row> {
-    LIBRARIES.iter().flat_map(|library| library.apis.iter().map(move |api| Row { library, api }))
-}
-
-pub fn row(index: usize) -> Option<Row> {
-    let mut index = index;
-    for library in LIBRARIES {
-        match library.apis.get(index) {
-            Some(api) => return Some(Row { library, api }),
-            None => index -= library.apis.len(),
-        }
-    }
-    None
-}
 
 /// What the kernel side evaluates for a row.
 pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
@@ -103,14 +69,13 @@ fn encode_device(change: DeviceChange) -> (types::device_change, types::operand)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_apis::rows;
 
     #[test]
-    fn rows_fit_into_the_kernel_tables_and_are_found_by_position() {
+    fn rows_fit_into_the_kernel_tables() {
         assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
-        for (index, row) in rows().enumerate() {
-            assert_eq!(super::row(index).unwrap().api.symbols, row.api.symbols);
+        for row in rows() {
             assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
         }
-        assert!(super::row(rows().count()).is_none());
     }
 }

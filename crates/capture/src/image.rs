@@ -7,13 +7,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
+use gpuwhy_apis::{LIBRARIES, Library, rows};
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, Sym, SymbolTable};
 use object::read::{ReadCache, ReadRef};
 use object::{Endianness, Object, ObjectSection, elf};
 
-use crate::apis::{LIBRARIES, Library};
-use crate::call_table::rows;
 use crate::site;
 
 type Elf<'data, R> = ElfFile64<'data, Endianness, R>;

@@ -7,7 +7,6 @@
 #[cfg(test)]
 extern crate self as gpuwhy_capture;
 
-pub mod apis;
 mod attach;
 mod calibration;
 mod call_table;
@@ -26,10 +25,8 @@ mod unwinder;
 mod wire;
 mod yardstick;
 
-pub use apis::LIBRARIES;
 pub use attach::AttachPath;
 pub use calibration::{Calibration, Runs};
-pub use call_table::{row, rows};
 pub use counts::{CountDelta, Hits};
 pub use image::{Image, Probe};
 pub use kernel::{Capability, Problem, capabilities};

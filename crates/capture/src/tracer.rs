@@ -7,13 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gpuwhy_apis::{When, row};
 use gpuwhy_model::{Layer, LossReason, Losses, StackMoment};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
-use crate::apis::When;
 use crate::attach::{AttachPath, Attached, LinkKind};
 use crate::calibration::{Calibration, Runs, calibrate, run_time, time_programs};
-use crate::call_table::row;
 use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::{Calls, types};
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};

@@ -6,7 +6,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{Image, InBursts, Options, Record, Sampling, Tracer, rows};
+use gpuwhy_apis::rows;
+use gpuwhy_capture::{Image, InBursts, Options, Record, Sampling, Tracer};
 use gpuwhy_testbed::{LaunchLoop, LoopTruth, RunningLoop};
 use libbpf_rs::query::LinkInfoIter;
 use support::{Finished, Place, is_root, wait_until};

@@ -4,7 +4,7 @@
 
 mod support;
 
-use gpuwhy_capture::apis::{LIBRARIES, Library};
+use gpuwhy_apis::{LIBRARIES, Library};
 use gpuwhy_model::Layer;
 use gpuwhy_testbed::Testbed;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};

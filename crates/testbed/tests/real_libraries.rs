@@ -4,7 +4,7 @@
 
 mod support;
 
-use gpuwhy_capture::apis::LIBRARIES;
+use gpuwhy_apis::LIBRARIES;
 use gpuwhy_model::Layer;
 use gpuwhy_testbed::CudaRuntime;
 use std::collections::BTreeSet;

@@ -16,7 +16,8 @@ mod usage;
 
 use std::time::{Duration, Instant};
 
-use gpuwhy_capture::{CountDelta, InBursts, MOST_EXEMPT, Owner, Record, Sampling, TaskId, ThreadSnapshot, Tracer, row};
+use gpuwhy_apis::row;
+use gpuwhy_capture::{CountDelta, InBursts, MOST_EXEMPT, Owner, Record, Sampling, TaskId, ThreadSnapshot, Tracer};
 use gpuwhy_model::{CallClass, Rung};
 use hashbrown::HashMap;
 
@@ -458,7 +459,7 @@ impl Governor {
 /// Launches and events come by the thousand and are alike. Of what waits, copies or allocates, each call may be the one
 /// that explains a stall.
 fn is_spared(row: u16) -> bool {
-    let class = gpuwhy_capture::row(row.into()).map(|row| row.api.class);
+    let class = gpuwhy_apis::row(row.into()).map(|row| row.api.class);
     !matches!(class, None | Some(CallClass::Launch | CallClass::Event | CallClass::Memset | CallClass::Context))
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
+use gpuwhy_apis::rows;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramMut};
 
@@ -10,7 +11,7 @@ use super::maps::{shared_maps, stack_maps};
 use super::{Settings, SharedMaps, StackMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
 use crate::calibration::{Runs, program_info, run_time};
-use crate::call_table::{rows, spec};
+use crate::call_table::spec;
 use crate::wire::bytes_of;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]

@@ -1,10 +1,9 @@
 //! Calls, as the kernel side tells of them.
 
+use gpuwhy_apis::{Operand, Way, row};
 use gpuwhy_model::{Direction, WaitReason};
 
 use super::{StackHash, TaskId, task, types};
-use crate::apis::{Operand, Way};
-use crate::call_table::row;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawCall {
@@ -65,8 +64,8 @@ pub(super) fn decode_call(raw: types::call_record, details: types::call_details)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call_table::rows;
     use crate::wire::{Record, bytes_of};
+    use gpuwhy_apis::rows;
 
     #[test]
     fn a_call_record_keeps_every_field() {

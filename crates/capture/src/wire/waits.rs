@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
+use gpuwhy_apis::row;
 use gpuwhy_model::{TargetKind, WaitReason, WorkKind};
 
 use super::{StackHash, TaskId, read, task, types};
-use crate::call_table::row;
 
 /// Time off the CPU, see [`gpuwhy_model::Stretch`].
 #[derive(Clone, Debug, PartialEq)]

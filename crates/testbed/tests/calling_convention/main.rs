@@ -8,7 +8,7 @@ mod captured;
 mod prototypes;
 
 use captured::Captured;
-use gpuwhy_capture::apis::{Api, DeviceChange, LIBRARIES, Operand, Way};
+use gpuwhy_apis::{Api, DeviceChange, LIBRARIES, Operand, Way};
 use gpuwhy_model::CallClass;
 use gpuwhy_testbed::CudaRuntime;
 use prototypes::{Prototypes, declared_by};

@@ -8,26 +8,29 @@
 macro_rules! apis {
     ($($class:ident $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($when:ident)?
        { $($what:ident: $from:expr),* };)+) => {
-        &[$($crate::apis::Api {
+        &[$($crate::Api {
             name: $name,
             symbols: &[$($symbol),+],
             class: ::gpuwhy_model::CallClass::$class,
             runtime_name: apis!(@option $($runtime)?),
             when: apis!(@when $($when)?),
-            reads: $crate::apis::Reads { $($what: $from,)* ..$crate::apis::Reads::NONE },
+            reads: $crate::Reads { $($what: $from,)* ..$crate::Reads::NONE },
         }),+]
     };
     (@option) => { ::core::option::Option::None };
     (@option $runtime:literal) => { ::core::option::Option::Some($runtime) };
-    (@when) => { $crate::apis::When::ItsLayerIs };
-    (@when says_more) => { $crate::apis::When::ItsLayerOrTheDriverIs };
-    (@when learns) => { $crate::apis::When::Learning };
+    (@when) => { $crate::When::ItsLayerIs };
+    (@when says_more) => { $crate::When::ItsLayerOrTheDriverIs };
+    (@when learns) => { $crate::When::Learning };
 }
 
 mod cuda_driver;
 mod cuda_runtime;
+mod table;
 
 use gpuwhy_model::{CallClass, Direction, Layer};
+
+pub use table::{Row, row, rows};
 
 /// Every library that can be traced.
 pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY];

@@ -1,6 +1,6 @@
 //! The host process: finds what to attach to, moves records from the kernel to the trace file, and says what it sees.
 //!
-//! Data flows one way: [`trace`] drains the kernel, the pipeline adds who and where, the store keeps it.
+//! Data flows one way: [`trace`] drains the kernel, the pipeline adds who and where, and sinks take the named rows.
 
 mod cgroups;
 mod check;
@@ -9,21 +9,25 @@ mod discovery;
 mod finder;
 mod governor;
 mod gpus;
+mod items;
 mod live;
+mod naming;
+mod options;
 mod pipeline;
 mod processes;
 mod procfs;
 mod session;
+mod sinks;
 mod stacks;
 mod target;
 mod trace;
 mod waits;
-mod writing;
 
 pub use check::{Check, PythonFrames, Report, UsesCuda, check};
-pub use governor::{StackChoice, Thrift};
+pub use governor::{CostOptions, StackChoice};
 pub use gpus::Gpus;
-pub use live::{CallSeen, Cost, Live, LiveRow, LiveThread, Watch};
+pub use live::{CallSeen, Live, LiveRow, LiveThread, Watch};
+pub use options::TraceOptions;
 pub use procfs::Procfs;
 pub use target::{Target, user_id};
-pub use trace::{Ended, Outcome, Signals, TraceOptions, trace};
+pub use trace::{Ended, Outcome, Signals, trace};

@@ -1,13 +1,7 @@
 //! What is happening right now: totals for the live view, and a door for those who watch.
 
-use std::time::Duration;
-
-use gpuwhy_apis::row;
-use gpuwhy_capture::TaskId;
-use gpuwhy_model::{Call, CallClass, Histogram, Losses, ThreadTimes, WaitReason};
+use gpuwhy_model::{Call, CallClass, CallStats, Histogram, OpId, ThreadId, ThreadTimes, Totals, WaitReason};
 use hashbrown::HashMap;
-
-use crate::governor::{Counted, Usage};
 
 /// Is told what the trace sees while it is taken.
 pub trait Watch: Send {
@@ -35,19 +29,14 @@ pub struct CallSeen<'a> {
     pub layer: &'static str,
 }
 
-/// Totals since the start.
+/// What is happening, and what it has come to since the start.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    pub elapsed: Duration,
-    pub seen: u64,
-    pub stored: u64,
-    pub losses: Losses,
-    pub probes: usize,
-    pub cost: Cost,
+    pub totals: Totals,
     /// Threads that are watched, with their last second.
     pub threads: Vec<LiveThread>,
-    rows: HashMap<(u32, u16), LiveRow>,
-    launches: HashMap<TaskId, Launches>,
+    rows: HashMap<(u32, OpId), LiveRow>,
+    launches: HashMap<ThreadId, Launches>,
 }
 
 /// Where a thread's last second went. The five parts add up to the wall time.
@@ -83,31 +72,6 @@ struct Launches {
     sync_ns: u64,
 }
 
-/// What tracing costs.
-#[derive(Clone, Debug, Default)]
-pub struct Cost {
-    /// The share of its time that the thread lost from which most was taken, in the last second.
-    pub worst: Option<(TaskId, f64)>,
-    /// CPU time of the tracer itself as a share of one CPU, in the last second.
-    pub agent: f64,
-    /// The largest such share of a thread in any second, leaving out the first ones, in which the tracer finds its feet.
-    pub most: f64,
-    seconds: u32,
-    agent_sum: f64,
-}
-
-impl Cost {
-    /// CPU time of the tracer itself as a share of one CPU, on the whole.
-    pub fn agent_mean(&self) -> f64 {
-        self.agent_sum / f64::from(self.seconds.max(1))
-    }
-}
-
-/// Threads to remember; counts may come in after a thread's end, and those that do would add up.
-const MOST_THREADS: usize = 1 << 16;
-/// Seconds until the tracer has settled.
-const SETTLES: u32 = 3;
-
 /// One function in one process.
 #[derive(Clone, Debug)]
 pub struct LiveRow {
@@ -139,8 +103,8 @@ impl Live {
     }
 
     /// What a thread did since it was last told of.
-    pub fn add_thread(&mut self, task: TaskId, comm: &str, times: &ThreadTimes) {
-        let Launches { ever, sync_ns } = self.launches.get(&task).copied().unwrap_or_default();
+    pub fn add_thread(&mut self, pid: u32, tid: u32, comm: &str, times: &ThreadTimes) {
+        let Launches { ever, sync_ns } = self.launches.get(&times.thread).copied().unwrap_or_default();
         let mut left_ns = times.wall_ns;
         let mut part = |ns: u64| {
             let ns = ns.min(left_ns);
@@ -154,8 +118,8 @@ impl Live {
         let gpu_wait_ns = part(sync_ns.min(in_calls_ns));
         let in_calls_ns = part(in_calls_ns - gpu_wait_ns);
         self.threads.push(LiveThread {
-            pid: task.pid,
-            tid: task.tid,
+            pid,
+            tid,
             comm: comm.to_owned(),
             launches: ever,
             wall_ns: times.wall_ns,
@@ -169,40 +133,21 @@ impl Live {
         });
     }
 
-    pub fn thread_gone(&mut self, task: TaskId) {
-        self.launches.remove(&task);
+    pub fn thread_gone(&mut self, thread: ThreadId) {
+        self.launches.remove(&thread);
     }
 
-    pub fn note_cost(&mut self, usage: &Usage, worst: Option<(TaskId, f64)>) {
-        let Cost { most, seconds, agent_sum, .. } = self.cost;
-        let share = worst.map_or(0.0, |(_, share)| share);
-        let agent = usage.cpu_ns as f64 / usage.wall_ns.max(1) as f64;
-        self.cost = Cost {
-            worst,
-            agent,
-            most: if seconds >= SETTLES { most.max(share) } else { 0.0 },
-            seconds: seconds + 1,
-            agent_sum: agent_sum + agent,
-        };
-    }
-
-    pub fn add(&mut self, counted: &Counted, comm: &str) {
-        let delta = &counted.delta;
-        self.seen += delta.count;
-        let row = row(delta.row.into());
-        let op = row.map_or("?", |row| row.api.name);
-        if self.launches.len() >= MOST_THREADS {
-            self.launches.clear();
-        }
-        let launches = self.launches.entry(delta.task).or_default();
-        match row.map(|row| row.class()) {
-            Some(CallClass::Launch) => launches.ever = true,
-            Some(CallClass::Graph) if op.ends_with("GraphLaunch") => launches.ever = true,
-            Some(CallClass::Sync) => launches.sync_ns += delta.sum_ns.saturating_sub(delta.runqueue_ns),
+    /// Calls of one thread into one function, since they were last told of.
+    pub fn add(&mut self, stats: &CallStats, op: &'static str, class: CallClass, pid: u32, comm: &str) {
+        let launches = self.launches.entry(stats.thread).or_default();
+        match class {
+            CallClass::Launch => launches.ever = true,
+            CallClass::Graph if op.ends_with("GraphLaunch") => launches.ever = true,
+            CallClass::Sync => launches.sync_ns += stats.sum_ns.saturating_sub(stats.runqueue_ns),
             _ => {}
         }
-        let entry = self.rows.entry((delta.task.pid, delta.row)).or_insert_with(|| LiveRow {
-            pid: delta.task.pid,
+        let entry = self.rows.entry((pid, stats.op)).or_insert_with(|| LiveRow {
+            pid,
             comm: comm.to_owned(),
             op,
             count: 0,
@@ -214,14 +159,14 @@ impl Live {
             errors: 0,
             histogram: Histogram::default(),
         });
-        entry.count += counted.estimate;
-        entry.variance += counted.variance;
-        entry.recent += counted.estimate;
-        entry.sum_ns += delta.sum_ns;
-        entry.runqueue_ns += delta.runqueue_ns;
-        entry.blocked_ns += delta.blocked_ns;
-        entry.errors += delta.errors;
-        entry.histogram.merge(&delta.histogram);
+        entry.count += stats.estimate;
+        entry.variance += stats.variance;
+        entry.recent += stats.estimate;
+        entry.sum_ns += stats.sum_ns;
+        entry.runqueue_ns += stats.runqueue_ns;
+        entry.blocked_ns += stats.blocked_ns;
+        entry.errors += stats.errors;
+        entry.histogram.merge(&stats.histogram);
     }
 
     /// Every function of every process that was called, in no order.
@@ -234,19 +179,17 @@ impl Live {
 mod tests {
     use super::*;
     use gpuwhy_apis::rows;
-    use gpuwhy_capture::CountDelta;
-    use gpuwhy_model::ThreadId;
 
-    const TASK: TaskId = TaskId { pid: 7, tid: 8 };
+    const THREAD: ThreadId = ThreadId(1);
 
     fn called(live: &mut Live, op: &str, sum_ns: u64) {
-        let row = rows().position(|row| row.api.name == op).unwrap() as u16;
-        let delta = CountDelta { task: TASK, row, count: 1, sum_ns, ..CountDelta::default() };
-        live.add(&Counted::exactly(delta), "python");
+        let (index, row) = rows().enumerate().find(|(_, row)| row.api.name == op).unwrap();
+        let stats = CallStats::alike(0, THREAD, OpId(index as u32), 1, sum_ns);
+        live.add(&stats, row.api.name, row.class(), 7, "python");
     }
 
     fn times(wall_ns: u64) -> ThreadTimes {
-        ThreadTimes::new(0, ThreadId(1), wall_ns)
+        ThreadTimes::new(0, THREAD, wall_ns)
     }
 
     fn parts(thread: &LiveThread) -> [u64; 5] {
@@ -268,7 +211,7 @@ mod tests {
             blocked_ns,
             ..times(100)
         };
-        live.add_thread(TASK, "python", &times);
+        live.add_thread(7, 8, "python", &times);
         assert_eq!(parts(&live.threads[0]), [30, 20, 30, 10, 10]);
         assert!(live.threads[0].launches);
     }
@@ -278,7 +221,7 @@ mod tests {
         let mut live = Live::default();
         called(&mut live, "cuStreamSynchronize", 900);
         let times = ThreadTimes { runqueue_ns: 80, in_calls_ns: 90, ..times(100) };
-        live.add_thread(TASK, "python", &times);
+        live.add_thread(7, 8, "python", &times);
         assert_eq!(parts(&live.threads[0]).iter().sum::<u64>(), 100);
         assert!(!live.threads[0].launches);
     }
@@ -287,10 +230,10 @@ mod tests {
     fn a_new_second_begins_without_threads_but_remembers_who_launches() {
         let mut live = Live::default();
         called(&mut live, "cuLaunchKernel", 20);
-        live.add_thread(TASK, "python", &times(100));
+        live.add_thread(7, 8, "python", &times(100));
         live.start_second();
         assert!(live.threads.is_empty());
-        live.add_thread(TASK, "python", &times(100));
+        live.add_thread(7, 8, "python", &times(100));
         assert!(live.threads[0].launches);
     }
 }

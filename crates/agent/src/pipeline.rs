@@ -1,66 +1,24 @@
-//! From kernel records to rows: adds who and where, and hands everything to the store in time order.
+//! From what was drained to named rows: adds who and where. It knows nothing of who receives them.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gpuwhy_apis::{row, rows};
-use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, StackHash, TaskId, ThreadSnapshot, WalkCount};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, PythonEnd,
-    RungChange, SessionEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Wait,
-    WaitReason, WalkEnd, WorkKind,
+    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, Name, OpId, ProcessLife, PythonEnd, Row, RungChange,
+    StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd,
+    WorkKind,
 };
-use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
 
 use crate::clock::{Clock, Reading};
-use crate::governor::{Counted, RungNews, Usage};
-use crate::live::{CallSeen, Live, Watch};
+use crate::items::{Counted, Item, RungNews, ThreadReport, Tick, Usage};
 use crate::processes::{Introduction, Processes};
 use crate::stacks::StackNumbers;
 use crate::waits::{Naming, Waits};
 
-/// What was drained from the kernel, in the order of time.
-pub enum Item {
-    Record(Record),
-    /// The last counts of a thread or program stand before its end.
-    Counts(Vec<Counted>),
-    /// A thread ended.
-    ThreadEnd(ThreadReport),
-    Rung(RungNews),
-    /// The frames of a stack that records name by its hash.
-    Stack(StackHash, Stack),
-    /// Launches of a process with this handle launch that kernel.
-    Kernel {
-        pid: u32,
-        handle: u64,
-        name: String,
-    },
-    Tick(Tick),
-}
-
-/// A thread's clocks, and what tracing took from it since the last report.
-pub struct ThreadReport {
-    pub snapshot: ThreadSnapshot,
-    pub taken_ns: u64,
-}
-
-/// The end of a bucket of time.
-pub struct Tick {
-    pub threads: Vec<ThreadReport>,
-    pub losses: Losses,
-    pub probes: usize,
-    /// What every process has asked of every block device so far.
-    pub io: Vec<((Device, u32), IoSums)>,
-    pub usage: Usage,
-    /// The thread from which most was taken in this bucket, and the share of its time.
-    pub worst: Option<(TaskId, f64)>,
-    /// How walks over stacks have ended so far.
-    pub walks: Vec<WalkCount>,
-}
-
 pub struct Pipeline {
-    writer: Writer,
     clock: Clock,
     processes: Processes,
     waits: Waits,
@@ -69,73 +27,56 @@ pub struct Pipeline {
     walks: HashMap<(StackMoment, WalkEnd, PythonEnd), (u64, u64)>,
     /// Of this bucket of time.
     samples: HashMap<(ThreadId, StackId), u64>,
+    /// Of each row of the call table.
     ops: Vec<OpId>,
-    watch: Box<dyn Watch>,
-    live: Live,
+    totals: Totals,
     started: Instant,
     bucket_ns: u64,
     clocks: HashMap<TaskId, ThreadSnapshot>,
     /// Whether a watched thread waited for a device in this bucket of time.
     waited_for_io: bool,
-    kernel_losses: Losses,
-    not_written: u64,
-    last_commit: Instant,
 }
 
 /// Reasons of waits that block devices end.
 const DEVICES: [usize; 2] = [WaitReason::Io as usize, WaitReason::Fault as usize];
 
-/// A crash loses at most this much, plus what is on its way.
-const COMMIT_EVERY: Duration = Duration::from_millis(400);
-
 impl Pipeline {
-    pub fn new(
-        mut writer: Writer,
-        clock: Clock,
-        processes: Processes,
-        watch: Box<dyn Watch>,
-    ) -> Result<Self, StoreError> {
-        let anchor = clock.first();
-        writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
-        let ops = rows()
-            .map(|row| writer.op(row.api.name, row.layer(), row.class(), row.api.runtime_name))
-            .collect::<Result<_, _>>()?;
-        let now = Reading::now();
-        writer.commit(now.unix_ns)?;
-        Ok(Self {
-            bucket_ns: clock.unix_ns(now.monotonic_ns),
-            writer,
+    pub fn new(clock: Clock, processes: Processes) -> Self {
+        Self {
+            bucket_ns: clock.unix_ns(Reading::now().monotonic_ns),
             clock,
             processes,
             waits: Waits::default(),
             stacks: StackNumbers::default(),
             walks: HashMap::new(),
             samples: HashMap::new(),
-            ops,
-            watch,
-            live: Live::default(),
+            ops: op_ids(),
+            totals: Totals::default(),
             started: Instant::now(),
             clocks: HashMap::new(),
             waited_for_io: false,
-            kernel_losses: Losses::default(),
-            not_written: 0,
-            last_commit: Instant::now(),
-        })
+        }
     }
 
-    pub fn note(&mut self, text: &str) -> Result<(), StoreError> {
-        self.tell(text);
-        self.writer.warn(Reading::now().unix_ns, text)
-    }
-
-    /// The same, when it can no longer be written.
-    pub fn tell(&mut self, text: &str) {
-        self.watch.note(text);
+    /// What is known before anything is seen.
+    pub fn first_rows(&self) -> Vec<Row> {
+        let anchor = self.clock.first();
+        let mut first = vec![Row::ClockAnchor { monotonic_ns: anchor.monotonic_ns, unix_offset_ns: anchor.offset_ns }];
+        for (index, (row, &id)) in rows().zip(&self.ops).enumerate() {
+            if id.0 as usize == index {
+                let (layer, class) = (row.layer(), row.class());
+                let runtime_name = row.api.runtime_name;
+                first.push(Row::Name(Name::Op { id, name: row.api.name, layer, class, runtime_name }));
+            }
+        }
+        first
     }
 
     /// A process that uses one of the libraries; it may be gone before its first record is read.
-    pub fn meet(&mut self, pid: u32) -> Result<(), StoreError> {
-        self.processes.meet(pid, Reading::now().unix_ns, &mut self.writer)
+    pub fn meet(&mut self, pid: u32) -> Vec<Row> {
+        let mut rows = Vec::new();
+        self.processes.meet(pid, Reading::now().unix_ns, &mut rows);
+        rows
     }
 
     /// Calls that come from this file are made on behalf of a CUDA runtime.
@@ -143,137 +84,121 @@ impl Pipeline {
         self.processes.add_runtime(path);
     }
 
-    pub fn take(&mut self, items: Vec<Item>) -> Result<(), StoreError> {
-        let mut in_hand = calls_in(&items);
-        let result = self.try_take(items, &mut in_hand);
-        if result.is_err() {
-            self.not_written += in_hand;
-            self.take_back();
-        }
-        result
+    /// Numbers of stacks are given out anew from now on, with their frames.
+    pub fn forget_stacks(&mut self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        self.stack_samples(&mut rows);
+        rows.push(self.stacks.forget());
+        rows
     }
 
-    /// Calls that were given to the writer and are not in the file, because a write failed.
-    fn take_back(&mut self) {
-        let taken_back = self.writer.take_not_written();
-        self.live.stored -= taken_back;
-        self.not_written += taken_back;
+    /// Whether [`Pipeline::forget_stacks`] is due, so that memory stays small.
+    pub fn has_many_stacks(&self) -> bool {
+        self.stacks.is_full()
     }
 
-    /// After a failed write: counts what can no longer be stored.
-    pub fn give_up(&mut self, items: &[Item]) {
-        self.not_written += calls_in(items);
-        for item in items {
-            match item {
-                Item::Counts(counts) => {
-                    for counted in counts {
-                        self.live.add(counted, self.processes.process_name(counted.delta.task.pid));
-                    }
-                }
-                Item::Tick(tick) => self.kernel_losses = tick.losses,
-                Item::Record(_) | Item::ThreadEnd(_) | Item::Rung(_) | Item::Stack(..) | Item::Kernel { .. } => {}
-            }
-        }
-    }
-
-    /// `in_hand` counts the calls that the writer has not been given yet.
-    fn try_take(&mut self, items: Vec<Item>, in_hand: &mut u64) -> Result<(), StoreError> {
+    /// What was drained together. Names come first, and what happened at the end of a second last.
+    pub fn name(&mut self, items: Vec<Item>) -> Vec<Row> {
+        let mut rows = Vec::new();
         let mut calls = Vec::with_capacity(items.len());
         let mut held_up = HeldUp::default();
         let mut tick = None;
         for item in items {
             match item {
-                Item::Record(Record::Call(raw)) => calls.push(self.call(&raw)?),
-                Item::Record(record) => self.record(&record, &mut held_up)?,
-                Item::Counts(counts) => self.counts(&counts)?,
-                Item::ThreadEnd(report) => self.thread_end(&report)?,
-                Item::Rung(news) => self.rung(&news)?,
-                Item::Kernel { pid, handle, name } => {
-                    let process = self.processes.id(pid, Reading::now().unix_ns, &mut self.writer)?;
-                    self.writer.kernel(process, handle, &name)?;
+                Item::Record(Record::Call(raw)) => calls.push(self.call(&raw, &mut rows)),
+                Item::Record(record) => self.record(&record, &mut held_up, &mut rows),
+                Item::Counts(counts) => self.counts(&counts, &mut rows),
+                Item::ThreadEnd(report) => self.thread_end(&report, &mut rows),
+                Item::Rung(news) => self.rung(news, &mut rows),
+                Item::Kernel { pid, handle, name: kernel } => {
+                    let process = self.processes.id(pid, Reading::now().unix_ns, &mut rows);
+                    rows.push(Row::Name(Name::Kernel { process, handle, kernel }));
                 }
-                Item::Stack(hash, stack) => self.stacks.write(hash, &stack, &mut self.writer)?,
+                Item::Stack(hash, stack) => rows.extend(self.stacks.frames(hash, stack)),
                 Item::Tick(ended) => tick = Some(ended),
             }
         }
-        self.live.stored += calls.len() as u64;
-        *in_hand = 0;
-        self.writer.calls(&mut calls)?;
-        self.writer.stretches(&held_up.stretches)?;
-        self.writer.kernel_work(&held_up.work)?;
-        self.writer.io_requests(&held_up.requests)?;
+        calls.sort_unstable_by_key(|call| (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some()));
+        let HeldUp { stretches, work, requests } = held_up;
+        push_unless_empty(&mut rows, calls, Row::Calls);
+        push_unless_empty(&mut rows, stretches, Row::Stretches);
+        push_unless_empty(&mut rows, work, Row::KernelWork);
+        push_unless_empty(&mut rows, requests, Row::IoRequests);
         if let Some(tick) = tick {
-            self.tick(&tick)?;
+            self.tick(&tick, &mut rows);
         }
-        self.commit_when_due()
+        rows.extend(self.waits.forget_many());
+        if self.processes.has_forgotten() {
+            self.stack_samples(&mut rows);
+            rows.extend(self.processes.take_forgotten());
+        }
+        rows
     }
 
-    fn record(&mut self, record: &Record, held_up: &mut HeldUp) -> Result<(), StoreError> {
-        let Self { clock, processes, writer, ops, waits, stacks, .. } = self;
-        let naming = &mut Naming { clock, processes, writer, ops, stacks };
+    /// What the session has come to.
+    pub fn totals(&self) -> Totals {
+        Totals { elapsed: self.started.elapsed(), ..self.totals.clone() }
+    }
+
+    fn record(&mut self, record: &Record, held_up: &mut HeldUp, rows: &mut Vec<Row>) {
+        let Self { clock, processes, ops, waits, stacks, .. } = self;
+        let naming = &mut Naming { clock, processes, ops, stacks, rows };
         match record {
             Record::Stretch(raw) => {
-                held_up.stretches.push(waits.stretch(raw, naming)?);
+                held_up.stretches.push(waits.stretch(raw, naming));
                 if let Some(io) = &raw.io {
-                    held_up.requests.push(waits.io(io, raw.task, naming)?);
+                    held_up.requests.push(waits.io(io, raw.task, naming));
                 }
             }
-            Record::Work(raw) => held_up.work.push(waits.work(raw, naming)?),
+            Record::Work(raw) => held_up.work.push(waits.work(raw, naming)),
             Record::Thread(seen) => {
                 let at_ns = self.clock.unix_ns(seen.at_ns);
                 let introduction = Introduction { comm: &seen.comm, cgroup_id: seen.cgroup_id };
-                self.processes.introduce(seen.task, introduction, at_ns, &mut self.writer)?;
+                self.processes.introduce(seen.task, introduction, at_ns, rows);
             }
             Record::Life(life) => {
-                self.life(life)?;
+                rows.push(Row::Life(self.life(life)));
                 match life.kind {
                     LifeKind::Exec => self.processes.image_gone(life.pid),
                     LifeKind::Exit => self.processes.process_gone(life.pid),
-                    LifeKind::Fork | LifeKind::OomKill => return Ok(()),
+                    LifeKind::Fork | LifeKind::OomKill => return,
                 }
                 self.waits.process_gone(life.pid);
             }
-            Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
             Record::Sample(sample) => {
                 let at_ns = self.clock.unix_ns(sample.at_ns);
-                let thread = self.processes.thread(sample.task, at_ns, &mut self.writer)?;
-                let stack = self.stacks.id(sample.stack, &mut self.writer)?;
-                *self.samples.entry((thread, stack)).or_default() += 1;
+                let thread = self.processes.thread(sample.task, at_ns, rows);
+                *self.samples.entry((thread, self.stacks.id(sample.stack))).or_default() += 1;
             }
+            Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
             // They have a thread of their own.
             Record::Stack(_) | Record::Code(_) => {}
         }
-        Ok(())
     }
 
-    fn thread_end(&mut self, report: &ThreadReport) -> Result<(), StoreError> {
-        self.thread_times(std::slice::from_ref(report))?;
+    fn thread_end(&mut self, report: &ThreadReport, rows: &mut Vec<Row>) {
+        self.thread_times(std::slice::from_ref(report), rows);
         self.clocks.remove(&report.snapshot.owner.task);
         self.processes.thread_gone(report.snapshot.owner.task);
-        self.live.thread_gone(report.snapshot.owner.task);
-        Ok(())
     }
 
-    fn rung(&mut self, news: &RungNews) -> Result<(), StoreError> {
+    fn rung(&mut self, news: RungNews, rows: &mut Vec<Row>) {
         let at_ns = self.clock.unix_ns(news.at_ns);
-        let process = self.processes.id(news.pid, at_ns, &mut self.writer)?;
-        let RungNews { row: op, rung, fraction, ref reason, pid, .. } = *news;
+        let process = self.processes.id(news.pid, at_ns, rows);
+        let RungNews { row: op, rung, fraction, reason, pid, .. } = news;
         let name = row(op.into()).map_or("?", |row| row.api.name);
         let who = self.processes.process_name(pid);
-        self.watch.note(&format!("{name} of {who} ({pid}): {rung}; {reason}"));
-        let (op, reason) = (self.ops[op as usize], reason.clone());
-        self.writer.rung_change(&RungChange { at_ns, process, op, rung, fraction, reason })
+        rows.push(Row::Note { at_ns, text: format!("{name} of {who} ({pid}): {rung}; {reason}") });
+        rows.push(Row::RungChange(RungChange { at_ns, process, op: self.ops[op as usize], rung, fraction, reason }));
     }
 
-    fn call(&mut self, raw: &RawCall) -> Result<Call, StoreError> {
+    fn call(&mut self, raw: &RawCall, rows: &mut Vec<Row>) -> Call {
         let start_ns = self.clock.unix_ns(raw.end_ns - raw.duration_ns);
-        let writer = &mut self.writer;
-        let thread = self.processes.thread(raw.task, start_ns, writer)?;
-        let mut other =
-            |task: Option<TaskId>| task.map(|task| self.processes.thread(task, start_ns, writer)).transpose();
+        let thread = self.processes.thread(raw.task, start_ns, rows);
+        let mut other = |task: Option<TaskId>| task.map(|task| self.processes.thread(task, start_ns, rows));
         let wait =
-            Wait { reason: raw.wait_reason, woken_by: other(raw.woken_by)?, preempted_by: other(raw.preempted_by)? };
-        let call = Call {
+            Wait { reason: raw.wait_reason, woken_by: other(raw.woken_by), preempted_by: other(raw.preempted_by) };
+        Call {
             start_ns,
             duration_ns: raw.duration_ns,
             runqueue_ns: raw.runqueue_ns,
@@ -284,37 +209,24 @@ impl Pipeline {
             stream: raw.stream,
             direction: raw.direction,
             handle: raw.handle,
-            caller: self.processes.module(raw.task.pid, raw.caller, &mut self.writer)?,
+            caller: self.processes.module(raw.task.pid, raw.caller, rows),
             bytes: raw.bytes,
             address: raw.address,
             ret_code: raw.ret,
             parent_start_ns: raw.parent_start_ns.map(|start| self.clock.unix_ns(start)),
             wait: (wait != Wait::default()).then_some(wait),
-            stack_id: self.stacks.optional(raw.stack, &mut self.writer)?,
-        };
-        if self.watch.wants_calls()
-            && let Some(row) = row(raw.row.into())
-        {
-            self.watch.call(&CallSeen {
-                call: &call,
-                pid: raw.task.pid,
-                tid: raw.task.tid,
-                comm: self.processes.thread_name(raw.task),
-                op: row.api.name,
-                layer: row.layer().as_str(),
-            });
+            stack_id: raw.stack.map(|hash| self.stacks.id(hash)),
         }
-        Ok(call)
     }
 
-    fn counts(&mut self, counts: &[Counted]) -> Result<(), StoreError> {
+    fn counts(&mut self, counts: &[Counted], rows: &mut Vec<Row>) {
         let mut stats = Vec::with_capacity(counts.len());
         for counted in counts {
             let delta = &counted.delta;
-            self.live.add(counted, self.processes.process_name(delta.task.pid));
+            self.totals.seen += delta.count;
             stats.push(CallStats {
                 bucket_ns: self.bucket_ns,
-                thread: self.processes.thread(delta.task, self.bucket_ns, &mut self.writer)?,
+                thread: self.processes.thread(delta.task, self.bucket_ns, rows),
                 op: self.ops[delta.row as usize],
                 count: delta.count,
                 sum_ns: delta.sum_ns,
@@ -330,16 +242,16 @@ impl Pipeline {
                 variance: counted.variance,
             });
         }
-        self.writer.stats(&stats)
+        push_unless_empty(rows, stats, Row::CallStats);
     }
 
     /// What happened to each thread since its last snapshot, or since its first call.
-    fn thread_times(&mut self, reports: &[ThreadReport]) -> Result<(), StoreError> {
+    fn thread_times(&mut self, reports: &[ThreadReport], rows: &mut Vec<Row>) {
         let mut times = Vec::with_capacity(reports.len());
         for ThreadReport { snapshot: now, taken_ns } in reports {
             let last = self.clocks.insert(now.owner.task, now.clone()).unwrap_or_else(|| first_snapshot(now));
-            let thread = self.processes.thread(now.owner.task, self.bucket_ns, &mut self.writer)?;
-            self.processes.rename(now.owner.task, &now.comm, &mut self.writer)?;
+            let thread = self.processes.thread(now.owner.task, self.bucket_ns, rows);
+            self.processes.rename(now.owner.task, &now.comm, rows);
             times.push(ThreadTimes {
                 bucket_ns: self.clock.unix_ns(last.at_ns),
                 thread,
@@ -354,17 +266,14 @@ impl Pipeline {
                 work_ns: std::array::from_fn(|i| now.work_ns[i].saturating_sub(last.work_ns[i])),
                 major_faults: now.major_faults.saturating_sub(last.major_faults),
             });
-            if let Some(times) = times.last() {
-                self.live.add_thread(now.owner.task, &now.comm, times);
-            }
         }
         let for_a_device = |times: &ThreadTimes| DEVICES.iter().any(|&reason| times.blocked_ns[reason] > 0);
         self.waited_for_io |= times.iter().any(for_a_device);
-        self.writer.thread_times(&times)
+        push_unless_empty(rows, times, Row::ThreadTimes);
     }
 
-    fn life(&mut self, life: &Life) -> Result<(), StoreError> {
-        self.writer.life(&[ProcessLife {
+    fn life(&self, life: &Life) -> ProcessLife {
+        ProcessLife {
             at_ns: self.clock.unix_ns(life.at_ns),
             kind: life.kind,
             pid: life.pid,
@@ -375,37 +284,34 @@ impl Pipeline {
             } else {
                 life.comm.clone()
             },
-        }])
+        }
     }
 
-    fn tick(&mut self, tick: &Tick) -> Result<(), StoreError> {
-        self.thread_times(&tick.threads)?;
-        self.io_usage(&tick.io)?;
-        self.stack_walks(&tick.walks)?;
-        self.stack_samples()?;
-        self.kernel_losses = tick.losses;
+    fn tick(&mut self, tick: &Tick, rows: &mut Vec<Row>) {
+        self.thread_times(&tick.threads, rows);
+        self.io_usage(&tick.io, rows);
+        self.stack_walks(&tick.walks, rows);
+        self.stack_samples(rows);
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
-            self.writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
-            self.note("the wall clock was set during the trace; later times follow the new setting")?;
+            rows.push(Row::ClockAnchor { monotonic_ns: anchor.monotonic_ns, unix_offset_ns: anchor.offset_ns });
+            let text = "the wall clock was set during the trace; later times follow the new setting".to_owned();
+            rows.push(Row::Note { at_ns: now.unix_ns, text });
         }
         let Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns } = tick.usage;
         let bucket_ns = self.bucket_ns;
-        self.writer.agent_usage(&AgentUsage { bucket_ns, wall_ns, cpu_ns, hooks_ns, call_program_ns })?;
+        rows.push(Row::AgentUsage(AgentUsage { bucket_ns, wall_ns, cpu_ns, hooks_ns, call_program_ns }));
+        rows.push(Row::Losses(tick.losses));
         self.bucket_ns = self.clock.unix_ns(now.monotonic_ns);
-        self.writer.losses(&tick.losses)?;
         self.processes.tick();
-        self.live.note_cost(&tick.usage, tick.worst);
-        self.live.losses = self.losses();
-        self.live.probes = tick.probes;
-        self.live.elapsed = self.started.elapsed();
-        self.watch.second(&self.live);
-        self.live.start_second();
-        Ok(())
+        self.totals.cost.add_second(tick.worst, cpu_ns as f64 / wall_ns.max(1) as f64);
+        self.totals.losses = tick.losses;
+        self.totals.probes = tick.probes;
+        rows.push(Row::Second(self.totals()));
     }
 
     /// How many walks have ended how since the last tick.
-    fn stack_walks(&mut self, counts: &[WalkCount]) -> Result<(), StoreError> {
+    fn stack_walks(&mut self, counts: &[WalkCount], rows: &mut Vec<Row>) {
         let mut walks = Vec::new();
         for &WalkCount { moment, end, python_end, count, ns } in counts {
             let before = self.walks.insert((moment, end, python_end), (count, ns)).unwrap_or_default();
@@ -415,61 +321,26 @@ impl Pipeline {
                 walks.push(StackWalks { bucket_ns, moment, end, python_end, count, ns });
             }
         }
-        self.writer.stack_walks(&walks)
+        push_unless_empty(rows, walks, Row::StackWalks);
     }
 
-    fn stack_samples(&mut self) -> Result<(), StoreError> {
+    fn stack_samples(&mut self, rows: &mut Vec<Row>) {
         let bucket_ns = self.bucket_ns;
         let sample = |((thread, stack), count)| StackSample { bucket_ns, thread, stack, count };
         let samples: Vec<StackSample> = self.samples.drain().map(sample).collect();
-        self.writer.stack_samples(&samples)
+        push_unless_empty(rows, samples, Row::StackSamples);
     }
 
-    /// Whether the kernel side has to tell of stacks again.
-    pub fn has_forgotten_stacks(&mut self) -> bool {
-        self.stacks.has_forgotten()
-    }
-
-    fn io_usage(&mut self, sums: &[((Device, u32), IoSums)]) -> Result<(), StoreError> {
+    fn io_usage(&mut self, sums: &[((Device, u32), IoSums)], rows: &mut Vec<Row>) {
         let is_wanted = std::mem::take(&mut self.waited_for_io);
-        let Self { clock, processes, writer, ops, waits, stacks, .. } = self;
-        let naming = &mut Naming { clock, processes, writer, ops, stacks };
-        let usage = waits.io_usage(sums, is_wanted, self.bucket_ns, naming)?;
-        self.writer.io_usage(&usage)
-    }
-
-    fn commit_when_due(&mut self) -> Result<(), StoreError> {
-        if self.last_commit.elapsed() < COMMIT_EVERY {
-            return Ok(());
-        }
-        self.last_commit = Instant::now();
-        self.writer.commit(Reading::now().unix_ns)
-    }
-
-    fn losses(&self) -> Losses {
-        let mut losses = self.kernel_losses;
-        losses.add(LossReason::NotWritten, self.not_written);
-        losses
-    }
-
-    /// Closes the session. Returns the totals.
-    pub fn finish(mut self, reason: &str, agent_cpu_ns: u64) -> Result<Live, StoreError> {
-        self.take_back();
-        self.live.losses = self.losses();
-        self.live.elapsed = self.started.elapsed();
-        let end = SessionEnd {
-            ended_ns: Reading::now().unix_ns,
-            seen: self.live.seen,
-            losses: self.live.losses,
-            agent_cpu_ns,
-            reason: reason.to_owned(),
-        };
-        self.writer.finish(&end)?;
-        Ok(self.live)
+        let Self { clock, processes, ops, waits, stacks, .. } = self;
+        let usage =
+            waits.io_usage(sums, is_wanted, self.bucket_ns, &mut Naming { clock, processes, ops, stacks, rows });
+        push_unless_empty(rows, usage, Row::IoUsage);
     }
 }
 
-/// What held threads up, to be written together.
+/// What held threads up.
 #[derive(Default)]
 struct HeldUp {
     stretches: Vec<Stretch>,
@@ -477,8 +348,19 @@ struct HeldUp {
     requests: Vec<IoRequest>,
 }
 
-fn calls_in(items: &[Item]) -> u64 {
-    items.iter().filter(|item| matches!(item, Item::Record(Record::Call(_)))).count() as u64
+fn push_unless_empty<T>(rows: &mut Vec<Row>, of_one_kind: Vec<T>, row: fn(Vec<T>) -> Row) {
+    if !of_one_kind.is_empty() {
+        rows.push(row(of_one_kind));
+    }
+}
+
+/// Rows of the call table that differ in their signature only are one function: the first of them gives the number.
+fn op_ids() -> Vec<OpId> {
+    let mut first = HashMap::new();
+    let id = |(index, row): (usize, gpuwhy_apis::Row)| {
+        *first.entry((row.api.name, row.layer())).or_insert(OpId(index as u32))
+    };
+    rows().enumerate().map(id).collect()
 }
 
 /// A thread's clocks start at zero with its first call.

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{Image, TaskId};
-use gpuwhy_model::{ModuleId, ProcessId, ThreadId};
-use gpuwhy_store::{StoreError, Writer};
+use gpuwhy_model::{Forgotten, ModuleId, Name, ProcessId, Row, ThreadId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
@@ -14,13 +13,19 @@ use crate::gpus::Gpus;
 use crate::procfs::{Mapping, Procfs};
 use crate::stacks::find_python_state;
 
-/// The processes and threads seen in this session that are still there.
+/// The processes and threads seen in this session that are still there. Gives them their numbers.
 pub struct Processes {
     procfs: Procfs,
     gpus: Gpus,
     by_pid: HashMap<u32, Known>,
     threads: HashMap<TaskId, KnownThread>,
     runtimes: HashMap<PathBuf, bool>,
+    modules: HashMap<(PathBuf, bool), ModuleId>,
+    /// Numbers given out so far.
+    processes_met: u32,
+    threads_met: u32,
+    /// Those that no later row cites.
+    forgotten: Vec<Forgotten>,
 }
 
 struct Known {
@@ -62,50 +67,56 @@ const READ_CODE_AGAIN: Duration = Duration::from_millis(200);
 
 impl Processes {
     pub fn new(procfs: Procfs, gpus: Gpus) -> Self {
-        Self { procfs, gpus, by_pid: HashMap::new(), threads: HashMap::new(), runtimes: HashMap::new() }
+        Self {
+            procfs,
+            gpus,
+            by_pid: HashMap::new(),
+            threads: HashMap::new(),
+            runtimes: HashMap::new(),
+            modules: HashMap::new(),
+            processes_met: 0,
+            threads_met: 0,
+            forgotten: Vec::new(),
+        }
     }
 
     /// `thread` is what the kernel says about one of its threads, for a process that is gone already.
-    fn process(
-        &mut self,
-        pid: u32,
-        at_ns: u64,
-        thread: Introduction<'_>,
-        writer: &mut Writer,
-    ) -> Result<&mut Known, StoreError> {
+    fn process(&mut self, pid: u32, at_ns: u64, thread: Introduction<'_>, rows: &mut Vec<Row>) -> &mut Known {
         match self.by_pid.entry(pid) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let mut process = self.procfs.describe(pid, at_ns);
                 process.cgroup_id = thread.cgroup_id.unwrap_or(process.cgroup_id);
                 if process.comm.is_empty() {
                     thread.comm.clone_into(&mut process.comm);
                 }
-                Ok(place.insert(Known {
-                    id: writer.process(&process)?,
-                    comm: process.comm,
+                self.processes_met += 1;
+                let id = ProcessId(self.processes_met);
+                let comm = process.comm.clone();
+                rows.push(Row::Name(Name::Process { id, process }));
+                place.insert(Known {
+                    id,
+                    comm,
                     visible_devices: self.procfs.environment(pid, "CUDA_VISIBLE_DEVICES"),
                     code: self.procfs.code(pid).unwrap_or_default(),
                     code_read: Instant::now(),
                     callers: HashMap::new(),
                     python: None,
                     leaving: None,
-                }))
+                })
             }
         }
     }
 
-    /// The process in the trace file.
-    pub fn id(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<ProcessId, StoreError> {
-        Ok(self.process(pid, at_ns, Introduction::default(), writer)?.id)
+    pub fn id(&mut self, pid: u32, at_ns: u64, rows: &mut Vec<Row>) -> ProcessId {
+        self.process(pid, at_ns, Introduction::default(), rows).id
     }
 
     /// Reads what there is to know about a process while it is there.
-    pub fn meet(&mut self, pid: u32, at_ns: u64, writer: &mut Writer) -> Result<(), StoreError> {
+    pub fn meet(&mut self, pid: u32, at_ns: u64, rows: &mut Vec<Row>) {
         if self.procfs.exists(pid) {
-            self.process(pid, at_ns, Introduction::default(), writer)?;
+            self.process(pid, at_ns, Introduction::default(), rows);
         }
-        Ok(())
     }
 
     /// A thread the kernel has just introduced.
@@ -114,34 +125,33 @@ impl Processes {
         task: TaskId,
         introduction: Introduction<'_>,
         at_ns: u64,
-        writer: &mut Writer,
-    ) -> Result<ThreadId, StoreError> {
+        rows: &mut Vec<Row>,
+    ) -> ThreadId {
         let Introduction { comm, cgroup_id } = introduction;
         self.forget_namesake(task);
         if let Some(known) = self.threads.get_mut(&task)
             && (known.comm == comm || known.makes_calls)
         {
             known.makes_calls |= cgroup_id.is_some();
-            return Ok(known.id);
+            return known.id;
         }
-        let process = self.process(task.pid, at_ns, introduction, writer)?.id;
-        let id = writer.thread(process, task.tid, comm)?;
+        let process = self.process(task.pid, at_ns, introduction, rows).id;
+        self.threads_met += 1;
+        let id = ThreadId(self.threads_met);
+        rows.push(Row::Name(Name::Thread { id, process, tid: task.tid, comm: comm.to_owned() }));
         let known = KnownThread { id, comm: comm.to_owned(), makes_calls: cgroup_id.is_some(), leaving: None };
-        self.threads.insert(task, known);
-        Ok(id)
+        let namesake = self.threads.insert(task, known);
+        self.forgotten.extend(namesake.map(|thread| Forgotten::Thread(thread.id)));
+        id
     }
 
     /// The thread of a record, also when its introduction was lost.
-    pub fn thread(&mut self, task: TaskId, at_ns: u64, writer: &mut Writer) -> Result<ThreadId, StoreError> {
+    pub fn thread(&mut self, task: TaskId, at_ns: u64, rows: &mut Vec<Row>) -> ThreadId {
         if let Some(known) = self.threads.get(&task) {
-            return Ok(known.id);
+            return known.id;
         }
-        let comm = self.process(task.pid, at_ns, Introduction::default(), writer)?.comm.clone();
-        self.introduce(task, Introduction { comm: &comm, cgroup_id: None }, at_ns, writer)
-    }
-
-    pub fn thread_name(&self, task: TaskId) -> &str {
-        self.threads.get(&task).map_or("", |thread| &thread.comm)
+        let comm = self.process(task.pid, at_ns, Introduction::default(), rows).comm.clone();
+        self.introduce(task, Introduction { comm: &comm, cgroup_id: None }, at_ns, rows)
     }
 
     pub fn process_name(&self, pid: u32) -> &str {
@@ -149,13 +159,12 @@ impl Processes {
     }
 
     /// A thread's name may change while it runs.
-    pub fn rename(&mut self, task: TaskId, comm: &str, writer: &mut Writer) -> Result<(), StoreError> {
-        match self.threads.get_mut(&task) {
-            Some(thread) if thread.comm != comm => {
-                comm.clone_into(&mut thread.comm);
-                writer.rename_thread(thread.id, comm)
-            }
-            _ => Ok(()),
+    pub fn rename(&mut self, task: TaskId, comm: &str, rows: &mut Vec<Row>) {
+        if let Some(thread) = self.threads.get_mut(&task)
+            && thread.comm != comm
+        {
+            comm.clone_into(&mut thread.comm);
+            rows.push(Row::Name(Name::ThreadName { id: thread.id, comm: comm.to_owned() }));
         }
     }
 
@@ -181,19 +190,31 @@ impl Processes {
 
     /// The process runs another program from now on.
     pub fn image_gone(&mut self, pid: u32) {
-        self.by_pid.remove(&pid);
-        self.threads.retain(|task, _| task.pid != pid);
+        let process = self.by_pid.remove(&pid);
+        let threads = self.threads.extract_if(|task, _| task.pid == pid);
+        self.forgotten.extend(threads.map(|(_, thread)| Forgotten::Thread(thread.id)));
+        self.forgotten.extend(process.map(|process| Forgotten::Process(process.id)));
     }
 
     /// Forgets what has been gone for at least one tick.
     pub fn tick(&mut self) {
-        let stays = |leaving: &mut Option<Leaving>| {
-            let forgotten = *leaving == Some(Leaving::Next);
-            *leaving = leaving.map(|_| Leaving::Next);
-            !forgotten
+        let goes = |leaving: &mut Option<Leaving>| {
+            let was_leaving = std::mem::replace(leaving, leaving.map(|_| Leaving::Next));
+            was_leaving == Some(Leaving::Next)
         };
-        self.threads.retain(|_, thread| stays(&mut thread.leaving));
-        self.by_pid.retain(|_, process| stays(&mut process.leaving));
+        let threads = self.threads.extract_if(|_, thread| goes(&mut thread.leaving));
+        self.forgotten.extend(threads.map(|(_, thread)| Forgotten::Thread(thread.id)));
+        let processes = self.by_pid.extract_if(|_, process| goes(&mut process.leaving));
+        self.forgotten.extend(processes.map(|(_, process)| Forgotten::Process(process.id)));
+    }
+
+    pub fn has_forgotten(&self) -> bool {
+        !self.forgotten.is_empty()
+    }
+
+    /// Whose numbers are not cited any more, since this was last asked.
+    pub fn take_forgotten(&mut self) -> impl Iterator<Item = Row> {
+        self.forgotten.drain(..).map(|forgotten| Row::Name(Name::Forgotten(forgotten)))
     }
 
     /// The kernel introduces somebody whose number belonged to one that is gone.
@@ -202,7 +223,7 @@ impl Processes {
             self.image_gone(task.pid);
         }
         if self.threads.get(&task).is_some_and(|thread| thread.leaving.is_some()) {
-            self.threads.remove(&task);
+            self.forgotten.extend(self.threads.remove(&task).map(|thread| Forgotten::Thread(thread.id)));
         }
     }
 
@@ -221,10 +242,10 @@ impl Processes {
     }
 
     /// The module an address of a process lies in.
-    pub fn module(&mut self, pid: u32, address: u64, writer: &mut Writer) -> Result<Option<ModuleId>, StoreError> {
-        let Some(process) = self.by_pid.get_mut(&pid) else { return Ok(None) };
+    pub fn module(&mut self, pid: u32, address: u64, rows: &mut Vec<Row>) -> Option<ModuleId> {
+        let process = self.by_pid.get_mut(&pid)?;
         if let Some(&module) = process.callers.get(&address) {
-            return Ok(Some(module));
+            return Some(module);
         }
         let mut mapping = find(&process.code, address);
         if mapping.is_none() && process.code_read.elapsed() > READ_CODE_AGAIN {
@@ -232,11 +253,16 @@ impl Processes {
             process.code_read = Instant::now();
             mapping = find(&process.code, address);
         }
-        let Some(mapping) = mapping.cloned() else { return Ok(None) };
-        let is_runtime = is_runtime(&mut self.runtimes, &self.procfs, pid, &mapping);
-        let module = writer.module(&mapping.path.to_string_lossy(), is_runtime)?;
+        let mapping = mapping?;
+        let is_runtime = is_runtime(&mut self.runtimes, &self.procfs, pid, mapping);
+        let met = self.modules.len() as u32;
+        let module = *self.modules.entry((mapping.path.clone(), is_runtime)).or_insert_with(|| {
+            let (id, path) = (ModuleId(met + 1), mapping.path.to_string_lossy().into_owned());
+            rows.push(Row::Name(Name::Module { id, path, is_runtime }));
+            id
+        });
         process.callers.insert(address, module);
-        Ok(Some(module))
+        Some(module)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Takes a trace: wires kernel, discovery, pipeline and store together, and runs until there is a reason to stop.
 //!
-//! Three threads: this one drains the kernel and attaches files, one finds files to attach, one writes. When the writer
-//! falls behind, the rings are left to fill and the kernel counts what it drops.
+//! This thread drains the kernel and attaches files. Others find files to attach, name what was drained, resolve stacks and
+//! serve each sink. When those that name or write fall behind, the rings are left to fill and the kernel counts what it
+//! drops.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -13,40 +14,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
 use gpuwhy_apis::row;
-use gpuwhy_capture::{
-    AttachPath, FileMapped, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities,
-};
-use gpuwhy_model::{CallClass, LifeKind, LossReason};
-use gpuwhy_store::Writer;
+use gpuwhy_capture::{FileMapped, RawCall, Record, ThreadSnapshot, Tracer, capabilities};
+use gpuwhy_model::{CallClass, LifeKind, LossReason, Totals};
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
 use crate::finder::{self, FromFinder};
-use crate::governor::{Counted, Governor, Second, Thrift};
+use crate::governor::{Governor, Second};
 use crate::gpus::Gpus;
-use crate::live::{Live, Watch};
-use crate::pipeline::{Item, Pipeline, ThreadReport, Tick};
+use crate::items::{Counted, Item, ThreadReport, Tick};
+use crate::live::Watch;
+use crate::naming::NamingThread;
+use crate::options::TraceOptions;
+use crate::pipeline::Pipeline;
 use crate::processes::Processes;
 use crate::procfs::Procfs;
 use crate::session;
+use crate::sinks::{Opening, SINKS, Stored};
 use crate::stacks::{News, Stacks};
 use crate::target::{Named, Target, exit_code};
-use crate::writing::Writing;
-
-#[derive(Clone, Debug, Default)]
-pub struct TraceOptions {
-    pub out: PathBuf,
-    pub target: Target,
-    pub duration: Option<Duration>,
-    pub max_size: Option<u64>,
-    pub layers: Layers,
-    pub attach_path: Option<AttachPath>,
-    pub ring_bytes: Option<usize>,
-    /// Calls shorter than this are counted but get no row.
-    pub keep_min: Duration,
-    pub thrift: Thrift,
-}
 
 /// Why a trace stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +57,7 @@ impl Ended {
 
 pub struct Outcome {
     pub ended: Ended,
-    pub live: Live,
+    pub totals: Totals,
     pub file: PathBuf,
 }
 
@@ -90,20 +77,17 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     let procfs = Procfs::default();
     let named = options.target.hold()?;
     let pids = options.target.with_descendants(&procfs);
-    let mut tracer = Tracer::load(&capture_options(options, &pids))?;
+    let mut tracer = Tracer::load(&options.for_capture(&pids))?;
     let gpus = Gpus::read("/proc".as_ref());
     let learns_devices = gpus.gpus.len() != 1;
-    let pipeline = open_pipeline(options, &tracer, &procfs, gpus, watch)?;
-
-    let writing = Writing::start(pipeline);
-    let stacks = Stacks::start(tracer.stack_tables()?, procfs.clone(), writing.stack_sink());
+    let mut naming = start_naming(options, &tracer, &procfs, gpus, watch)?;
+    let stacks = Stacks::start(tracer.stack_tables()?, procfs.clone(), naming.stack_receiver());
     let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
     let (requests, found) = finder::start(procfs.clone(), users);
-    let keep_min_ns = options.keep_min.as_nanos() as u64;
     let mut run = Run {
-        governor: Governor::new(options.thrift, keep_min_ns, &tracer, Instant::now()),
+        governor: Governor::new(options.cost, options.keep_min_ns(), &tracer, Instant::now()),
         tracer: &mut tracer,
-        writing: &writing,
+        naming: &mut naming,
         stacks: &stacks,
         requests,
         found,
@@ -117,46 +101,37 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
     for warning in std::mem::take(&mut run.tracer.warnings) {
-        writing.note(warning);
+        run.naming.note(warning);
     }
-    writing.note(format!("tracing {} functions", run.probes));
+    run.naming.note(format!("tracing {} functions", run.probes));
     let child = run.start_command(&options.target);
     let ended = child.and_then(|child| run.until_ended(options.duration, child, signals));
     run.finish();
     stacks.finish()?;
-    let live = writing.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
-    Ok(Outcome { ended: ended?, live, file: options.out.clone() })
+    let totals = naming.finish(ended.as_ref().map_or("failed", |ended| ended.as_str()))?;
+    Ok(Outcome { ended: ended?, totals, file: options.out.clone() })
 }
 
-fn capture_options(options: &TraceOptions, pids: &[u32]) -> Options {
-    let defaults = Options::default();
-    Options {
-        filter: Filter { pids: pids.to_vec(), only_targets: options.target.is_limited(), uid: options.target.uid },
-        layers: options.layers,
-        path: options.attach_path,
-        ring_bytes: options.ring_bytes.unwrap_or(defaults.ring_bytes),
-        keep_min_ns: options.keep_min.as_nanos() as u64,
-    }
-}
-
-fn open_pipeline(
+fn start_naming(
     options: &TraceOptions,
     tracer: &Tracer<FileId>,
     procfs: &Procfs,
     gpus: Gpus,
     watch: Box<dyn Watch>,
-) -> Result<Pipeline> {
+) -> Result<NamingThread> {
     let now = Reading::now();
-    let budget = options.thrift.budget;
-    let facts = session::describe(now.unix_ns, tracer.yardstick, &tracer.calibration, budget, &gpus);
-    let writer = Writer::open(&options.out, &facts, &gpuwhy_store::Options { max_size: options.max_size })?;
-    Ok(Pipeline::new(writer, Clock::new(now), Processes::new(procfs.clone(), gpus), watch)?)
+    let session = session::describe(now.unix_ns, tracer.yardstick, &tracer.calibration, options.cost.budget, &gpus);
+    let stored = Arc::new(Stored::default());
+    let mut opening = Opening { options, session: &session, watch: Some(watch), stored: Arc::clone(&stored) };
+    let sinks = SINKS.iter().filter_map(|open| open(&mut opening).transpose()).collect::<Result<_>>()?;
+    let pipeline = Pipeline::new(Clock::new(now), Processes::new(procfs.clone(), gpus));
+    Ok(NamingThread::start(pipeline, sinks, stored))
 }
 
 struct Run<'a> {
     tracer: &'a mut Tracer<FileId>,
     governor: Governor,
-    writing: &'a Writing,
+    naming: &'a mut NamingThread,
     stacks: &'a Stacks,
     requests: Sender<FileMapped>,
     found: Receiver<FromFinder>,
@@ -196,16 +171,16 @@ impl Run<'_> {
         match message {
             FromFinder::Found(found) => self.attach(&found),
             FromFinder::User(pid) => {
-                self.writing.meet(pid);
+                self.naming.meet(pid);
                 self.stacks.tell(News::Process(pid));
             }
-            FromFinder::Runtime(path) => self.writing.runtime(path),
+            FromFinder::Runtime(path) => self.naming.runtime(path),
             FromFinder::LookedAt(file) => {
                 if let Err(error) = self.tracer.looked_at(&file) {
                     tracing::warn!("{error:#}");
                 }
             }
-            FromFinder::Note(text) => self.writing.note(text),
+            FromFinder::Note(text) => self.naming.note(text),
             FromFinder::FirstLookDone => {}
         }
     }
@@ -215,13 +190,13 @@ impl Run<'_> {
         let attached = match self.tracer.attach(found.file, &found.path(), &found.image) {
             Ok(Some(attached)) => attached,
             Ok(None) => return,
-            Err(error) => return self.writing.note(format!("{name} is not attached: {error:#}")),
+            Err(error) => return self.naming.note(format!("{name} is not attached: {error:#}")),
         };
         self.probes += attached.probes;
         let library = found.image.library.unwrap_or_default();
-        self.writing.note(format!("attached {name} ({library}, {} functions)", attached.probes));
+        self.naming.note(format!("attached {name} ({library}, {} functions)", attached.probes));
         for (symbol, why) in attached.refused {
-            self.writing.note(format!("not attached in {name}: {symbol}: {why}"));
+            self.naming.note(format!("not attached in {name}: {symbol}: {why}"));
         }
         if self.learns_devices {
             self.tracer.learn(&found.path(), &found.image);
@@ -250,7 +225,7 @@ impl Run<'_> {
         let mut next_tick = started + TICK_EVERY;
         loop {
             let now = Instant::now();
-            let is_behind = self.writing.is_behind();
+            let is_behind = self.naming.is_behind();
             let records = if is_behind { Vec::new() } else { self.tracer.drain() };
             let drain_again = if records.len() < FEW && !is_behind { DRAIN_FEW_EVERY } else { DRAIN_EVERY };
             self.take(records, now >= next_tick);
@@ -270,8 +245,8 @@ impl Run<'_> {
             if signals.suspend.swap(false, Ordering::Relaxed) {
                 self.suspend();
             }
-            if self.writing.has_failed() {
-                // Why is the writer's to say.
+            if self.naming.has_failed() {
+                // Why is the sink's to say.
                 return Ok(self.without_trace(child.as_mut(), &signals.stop));
             }
             if duration.is_some_and(|duration| started.elapsed() >= duration) {
@@ -294,12 +269,12 @@ impl Run<'_> {
         self.tracer.suspend();
         let records = self.tracer.drain();
         self.take(records, true);
-        self.writing.note("suspended; no call is seen until it is continued".to_owned());
+        self.naming.note("suspended; no call is seen until it is continued".to_owned());
         let since = Instant::now();
         // SAFETY: raising a signal has no preconditions; the process stops here until somebody continues it.
         unsafe { libc::raise(libc::SIGSTOP) };
         self.governor.resume(self.tracer.resume());
-        self.writing.note(format!("continued after {:.1} s", since.elapsed().as_secs_f64()));
+        self.naming.note(format!("continued after {:.1} s", since.elapsed().as_secs_f64()));
     }
 
     /// The command gets the signal too, unless its terminal has already sent it, and a moment to end by itself.
@@ -364,7 +339,7 @@ impl Run<'_> {
     fn write(&mut self, items: impl FnOnce(&mut Self) -> Vec<Item>) {
         let items = items(self);
         if !items.is_empty() {
-            self.writing.batch(items);
+            self.naming.batch(items);
         }
     }
 
@@ -416,7 +391,7 @@ impl Run<'_> {
         let (counts, threads) = self.tracer.tick()?;
         let Second { taken_ns, usage, worst, news } = self.governor.second(self.tracer, &counts, &threads);
         if let Some(news) = news {
-            self.writing.note(news.to_owned());
+            self.naming.note(news.to_owned());
         }
         let mut counts: Vec<Counted> = counts.into_iter().map(Counted::exactly).collect();
         for owner in self.tracer.suspects() {
@@ -431,7 +406,8 @@ impl Run<'_> {
         losses.set(LossReason::StacksMissed, self.stacks.missed());
         let io = self.tracer.io_usage();
         let walks = self.tracer.walk_counts()?;
-        if self.writing.has_forgotten_stacks() {
+        if self.naming.wants_stacks() {
+            self.naming.forget_stacks();
             self.tracer.forget_stacks();
         }
         Ok(vec![

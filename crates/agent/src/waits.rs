@@ -4,10 +4,9 @@ use std::path::Path;
 
 use gpuwhy_capture::{Device, FinishedIo, IoSums, RawStretch, RawWork, StackHash, Target, TargetName, TaskId};
 use gpuwhy_model::{
-    CpuTaker, IoRequest, IoUsage, KernelWork, OpId, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId,
-    WaitTarget,
+    CpuTaker, Forgotten, IoRequest, IoUsage, KernelWork, Name, OpId, Row, StackId, StandsFor, Stretch, TargetId,
+    TargetKind, ThreadId, WaitTarget,
 };
-use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
 
 use crate::clock::Clock;
@@ -19,37 +18,41 @@ use crate::stacks::StackNumbers;
 pub struct Waits {
     devices: HashMap<(DeviceKind, Device), String>,
     /// What a process's addresses and descriptors are.
-    targets: HashMap<(u32, Target), WaitTarget>,
+    targets: HashMap<(u32, Target), TargetId>,
+    /// Numbers given out so far, and how many of them were forgotten.
+    targets_met: u32,
+    targets_forgotten: u32,
     io: HashMap<(Device, u32), IoSums>,
 }
 
 /// Targets to remember; most are met again and again, and those that are not would add up.
-const MOST_TARGETS: usize = 4096;
+const MOST_TARGETS: u32 = 4096;
 
 /// What it takes to turn a record into a row.
 pub struct Naming<'a> {
     pub clock: &'a Clock,
     pub processes: &'a mut Processes,
-    pub writer: &'a mut Writer,
     pub ops: &'a [OpId],
     pub stacks: &'a mut StackNumbers,
+    /// Where new names go.
+    pub rows: &'a mut Vec<Row>,
 }
 
 impl Naming<'_> {
-    fn thread(&mut self, task: TaskId, at_ns: u64) -> Result<ThreadId, StoreError> {
-        self.processes.thread(task, at_ns, self.writer)
+    fn thread(&mut self, task: TaskId, at_ns: u64) -> ThreadId {
+        self.processes.thread(task, at_ns, self.rows)
     }
 
-    fn other(&mut self, task: Option<TaskId>, at_ns: u64) -> Result<Option<ThreadId>, StoreError> {
-        task.map(|task| self.thread(task, at_ns)).transpose()
+    fn other(&mut self, task: Option<TaskId>, at_ns: u64) -> Option<ThreadId> {
+        task.map(|task| self.thread(task, at_ns))
     }
 
-    fn taker(&mut self, taken: Option<(TaskId, u64)>, at_ns: u64) -> Result<Option<CpuTaker>, StoreError> {
-        taken.map(|(task, ns)| Ok(CpuTaker { thread: self.thread(task, at_ns)?, ns })).transpose()
+    fn taker(&mut self, taken: Option<(TaskId, u64)>, at_ns: u64) -> Option<CpuTaker> {
+        taken.map(|(task, ns)| CpuTaker { thread: self.thread(task, at_ns), ns })
     }
 
-    fn stack(&mut self, hash: Option<StackHash>) -> Result<Option<StackId>, StoreError> {
-        self.stacks.optional(hash, self.writer)
+    fn stack(&mut self, hash: Option<StackHash>) -> Option<StackId> {
+        hash.map(|hash| self.stacks.id(hash))
     }
 
     fn op(&self, row: Option<u16>) -> Option<OpId> {
@@ -64,54 +67,54 @@ enum DeviceKind {
 }
 
 impl Waits {
-    pub fn stretch(&mut self, raw: &RawStretch, naming: &mut Naming<'_>) -> Result<Stretch, StoreError> {
+    pub fn stretch(&mut self, raw: &RawStretch, naming: &mut Naming<'_>) -> Stretch {
         let end_ns = naming.clock.unix_ns(raw.end_ns);
         let [first, second] = raw.taken_by;
         let length_ns = raw.blocked_ns.saturating_add(raw.runqueue_ns);
-        Ok(Stretch {
+        Stretch {
             start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(length_ns)),
-            thread: naming.thread(raw.task, end_ns)?,
+            thread: naming.thread(raw.task, end_ns),
             blocked_ns: raw.blocked_ns,
             runqueue_ns: raw.runqueue_ns,
             is_throttled: raw.is_throttled,
             reason: raw.reason,
             op: naming.op(raw.row),
-            target: self.target(raw.target, raw.task.pid, end_ns, naming)?,
-            woken_by: naming.other(raw.woken_by, end_ns)?,
-            taken_by: [naming.taker(first, end_ns)?, naming.taker(second, end_ns)?],
+            target: self.target(raw.target, raw.task.pid, end_ns, naming),
+            woken_by: naming.other(raw.woken_by, end_ns),
+            taken_by: [naming.taker(first, end_ns), naming.taker(second, end_ns)],
             all: StandsFor { count: raw.all_count, blocked_ns: raw.all_blocked_ns, runqueue_ns: raw.all_runqueue_ns },
-            stack: naming.stack(raw.stack)?,
-            waker_stack: naming.stack(raw.waker_stack)?,
-        })
+            stack: naming.stack(raw.stack),
+            waker_stack: naming.stack(raw.waker_stack),
+        }
     }
 
-    pub fn work(&mut self, raw: &RawWork, naming: &mut Naming<'_>) -> Result<KernelWork, StoreError> {
+    pub fn work(&mut self, raw: &RawWork, naming: &mut Naming<'_>) -> KernelWork {
         let end_ns = naming.clock.unix_ns(raw.end_ns);
-        Ok(KernelWork {
+        KernelWork {
             start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(raw.duration_ns)),
-            thread: naming.thread(raw.task, end_ns)?,
+            thread: naming.thread(raw.task, end_ns),
             kind: raw.kind,
             duration_ns: raw.duration_ns,
             op: naming.op(raw.row),
-            target: self.target(raw.target, raw.task.pid, end_ns, naming)?,
+            target: self.target(raw.target, raw.task.pid, end_ns, naming),
             code: raw.code,
             all_count: raw.all_count,
             all_ns: raw.all_ns,
-        })
+        }
     }
 
     /// The request that ended a wait of this thread.
-    pub fn io(&mut self, raw: &FinishedIo, waiter: TaskId, naming: &mut Naming<'_>) -> Result<IoRequest, StoreError> {
+    pub fn io(&mut self, raw: &FinishedIo, waiter: TaskId, naming: &mut Naming<'_>) -> IoRequest {
         let end_ns = naming.clock.unix_ns(raw.end_ns);
-        Ok(IoRequest {
+        IoRequest {
             start_ns: naming.clock.unix_ns(raw.end_ns.saturating_sub(raw.duration_ns)),
             duration_ns: raw.duration_ns,
             device: self.device(DeviceKind::Block, raw.device).to_owned(),
             bytes: raw.bytes,
             is_write: raw.is_write,
-            issuer: naming.other(raw.issuer, end_ns)?,
-            waiter: naming.thread(waiter, end_ns)?,
-        })
+            issuer: naming.other(raw.issuer, end_ns),
+            waiter: naming.thread(waiter, end_ns),
+        }
     }
 
     /// What was asked of devices since the last time. `is_wanted` says whether anybody watched waited for one.
@@ -121,7 +124,7 @@ impl Waits {
         is_wanted: bool,
         bucket_ns: u64,
         naming: &mut Naming<'_>,
-    ) -> Result<Vec<IoUsage>, StoreError> {
+    ) -> Vec<IoUsage> {
         let mut usage = Vec::new();
         for &((device, pid), now) in sums {
             let last = self.io.get(&(device, pid)).copied().unwrap_or_default();
@@ -130,7 +133,7 @@ impl Waits {
             }
             usage.push(IoUsage {
                 bucket_ns,
-                process: naming.processes.id(pid, bucket_ns, naming.writer)?,
+                process: naming.processes.id(pid, bucket_ns, naming.rows),
                 device: self.device(DeviceKind::Block, device).to_owned(),
                 requests: now.requests - last.requests,
                 bytes: now.bytes.saturating_sub(last.bytes),
@@ -138,21 +141,15 @@ impl Waits {
             });
         }
         self.io = sums.iter().copied().collect();
-        Ok(usage)
+        usage
     }
 
-    fn target(
-        &mut self,
-        target: Option<Target>,
-        pid: u32,
-        at_ns: u64,
-        naming: &mut Naming<'_>,
-    ) -> Result<Option<TargetId>, StoreError> {
-        let Some(target) = target else { return Ok(None) };
-        if let Some(known) = self.targets.get(&(pid, target)) {
-            return naming.writer.target(known).map(Some);
+    fn target(&mut self, target: Option<Target>, pid: u32, at_ns: u64, naming: &mut Naming<'_>) -> Option<TargetId> {
+        let target = target?;
+        if let Some(&known) = self.targets.get(&(pid, target)) {
+            return Some(known);
         }
-        let process = naming.processes.id(pid, at_ns, naming.writer)?;
+        let process = naming.processes.id(pid, at_ns, naming.rows);
         let kind = match (target.kind, target.name) {
             (TargetKind::Signal | TargetKind::Lock, TargetName::Address(address))
                 if naming.processes.is_interpreter_lock(pid, address) =>
@@ -161,13 +158,22 @@ impl Waits {
             }
             (kind, _) => kind,
         };
-        let found = WaitTarget { process, kind, name: self.name(target) };
-        let id = naming.writer.target(&found)?;
-        if self.targets.len() >= MOST_TARGETS {
-            self.targets.clear();
+        self.targets_met += 1;
+        let id = TargetId(self.targets_met);
+        let named = WaitTarget { process, kind, name: self.name(target) };
+        naming.rows.push(Row::Name(Name::Target { id, target: named }));
+        self.targets.insert((pid, target), id);
+        Some(id)
+    }
+
+    /// Keeps the memory for targets small. Between two batches, so that all rows that cite one were handed on.
+    pub fn forget_many(&mut self) -> Option<Row> {
+        if self.targets_met - self.targets_forgotten < MOST_TARGETS {
+            return None;
         }
-        self.targets.insert((pid, target), found);
-        Ok(Some(id))
+        self.targets_forgotten = self.targets_met;
+        self.targets.clear();
+        Some(Row::Name(Name::Forgotten(Forgotten::Targets)))
     }
 
     /// The process is gone; its addresses mean something else from now on.

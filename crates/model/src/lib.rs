@@ -10,9 +10,11 @@ mod finding;
 mod histogram;
 mod loss;
 mod process;
+mod row;
 mod session;
 mod stack;
 mod stretch;
+mod totals;
 mod wait;
 
 pub use api::{CallClass, Direction, Layer};
@@ -25,9 +27,11 @@ pub use finding::{
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};
 pub use process::{LifeKind, Process, ProcessLife};
+pub use row::{Forgotten, Name, Row};
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
 pub use stretch::{
     CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetId, TargetKind, WaitTarget, WorkKind,
 };
+pub use totals::{Cost, SinkState, Totals};
 pub use wait::WaitReason;

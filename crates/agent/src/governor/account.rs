@@ -191,9 +191,8 @@ impl Account {
     }
 
     /// The thread of which most was taken in the last second.
-    pub fn worst(&self) -> Option<(TaskId, f64)> {
-        let shares = self.threads.iter().map(|(&task, thread)| (task, thread.share));
-        shares.max_by(|a, b| a.1.total_cmp(&b.1))
+    pub fn worst(&self) -> f64 {
+        self.threads.values().map(|thread| thread.share).fold(0.0, f64::max)
     }
 }
 

@@ -11,31 +11,7 @@ use gpuwhy_capture::{CountDelta, TaskId};
 use hashbrown::HashMap;
 
 use super::estimate::{Cycle, Estimated, Estimator};
-
-/// Counts of a thread and function, with what they stand for.
-#[derive(Clone, Debug)]
-pub struct Counted {
-    pub delta: CountDelta,
-    /// Calls made, as far as is known.
-    pub estimate: u64,
-    /// Of the estimate; 0 when every call was seen.
-    pub variance: f64,
-}
-
-impl Counted {
-    pub fn exactly(delta: CountDelta) -> Self {
-        Self { estimate: delta.count, variance: 0.0, delta }
-    }
-
-    /// The share of the calls that was seen.
-    pub fn fraction(&self) -> f64 {
-        if self.estimate == 0 { 1.0 } else { self.delta.count as f64 / self.estimate as f64 }
-    }
-
-    fn about(delta: CountDelta, estimated: Estimated) -> Self {
-        Self { estimate: estimated.count.max(delta.count), variance: estimated.variance, delta }
-    }
-}
+use crate::items::Counted;
 
 /// A gap and its window together last about this long.
 const CYCLE: Duration = Duration::from_millis(500);
@@ -218,7 +194,7 @@ impl Bursts {
         sampled.since_ns = closed_ns;
         let estimated = sampled.estimator.cycle(&cycle);
         sampled.remember_extremes(&delta);
-        Counted::about(delta, estimated)
+        about(delta, estimated)
     }
 
     /// The function is seen all the time from now on, or its thread is gone: what happened since the last window.
@@ -230,7 +206,7 @@ impl Bursts {
         if delta.count == 0 {
             (delta.min_ns, delta.max_ns) = sampled.extremes_ns;
         }
-        Counted::about(delta, estimated)
+        about(delta, estimated)
     }
 
     /// A thread ended.
@@ -264,6 +240,11 @@ impl Sampled {
             self.extremes_ns = (delta.min_ns, delta.max_ns);
         }
     }
+}
+
+/// Counts that stand for more calls than were seen.
+fn about(delta: CountDelta, estimated: Estimated) -> Counted {
+    Counted { estimate: estimated.count.max(delta.count), variance: estimated.variance, delta }
 }
 
 #[cfg(test)]

@@ -23,37 +23,24 @@ use hashbrown::HashMap;
 
 use crate::clock;
 use crate::discovery::FileId;
-use crate::pipeline::Item;
+use crate::items::{Counted, Item, RungNews, Usage};
 use account::{Account, Prices};
 use baseline::Baselines;
-pub use bursts::Counted;
 use bursts::{Bursts, Due};
 use plan::{Change, Ladder, Load, UnitCosts, Wish, plan};
 pub use stacks::StackChoice;
 use stacks::StackShare;
 use stalls::Stalls;
 use usage::OwnUsage;
-pub use usage::Usage;
 
 /// What the user wants tracing to cost, and how.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Thrift {
+pub struct CostOptions {
     /// The share of any thread's time that tracing may take; `None` for all it needs.
     pub budget: Option<f64>,
     /// Puts every function that is called often on this rung, whatever it costs.
     pub pinned: Option<Rung>,
     pub stacks: StackChoice,
-}
-
-/// A function of a process is watched more or less closely from now on.
-#[derive(Clone, Debug)]
-pub struct RungNews {
-    pub at_ns: u64,
-    pub pid: u32,
-    pub row: u16,
-    pub rung: Rung,
-    pub fraction: f64,
-    pub reason: String,
 }
 
 /// What tracing takes from a thread, as its clocks are reported.
@@ -62,7 +49,7 @@ pub struct Second {
     pub taken_ns: Vec<u64>,
     pub usage: Usage,
     /// The share of its time that the thread lost from which most was taken.
-    pub worst: Option<(TaskId, f64)>,
+    pub worst: f64,
     /// What changed for the whole trace.
     pub news: Option<&'static str>,
 }
@@ -82,7 +69,7 @@ const PINNED_FROM: f64 = 2_000.0;
 const LOOK_BACK_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
 
 pub struct Governor {
-    thrift: Thrift,
+    options: CostOptions,
     /// Calls shorter than this are never kept.
     keep_min_ns: u64,
     prices: Prices,
@@ -101,9 +88,9 @@ pub struct Governor {
 }
 
 impl Governor {
-    pub fn new(thrift: Thrift, keep_min_ns: u64, tracer: &Tracer<FileId>, now: Instant) -> Self {
+    pub fn new(options: CostOptions, keep_min_ns: u64, tracer: &Tracer<FileId>, now: Instant) -> Self {
         Self {
-            thrift: Thrift { budget: thrift.budget.filter(|&share| share > 0.0), ..thrift },
+            options: CostOptions { budget: options.budget.filter(|&share| share > 0.0), ..options },
             keep_min_ns,
             prices: Prices::new(tracer.calibration, 1.0),
             account: Account::default(),
@@ -115,7 +102,7 @@ impl Governor {
             next_step: now + STEP,
             sampling_since_ns: 0,
             stalls: Stalls::default(),
-            stacks: StackShare::new(thrift.stacks, thrift.budget),
+            stacks: StackShare::new(options.stacks, options.budget),
             items: Vec::new(),
         }
     }
@@ -143,7 +130,7 @@ impl Governor {
             self.glance(tracer, now);
             self.raise_after_stalls(tracer, now);
             self.lower_after_stalls(tracer, now);
-            if self.thrift.budget.is_some() {
+            if self.options.budget.is_some() {
                 self.climb(tracer, now);
             }
         }
@@ -191,7 +178,7 @@ impl Governor {
 
     fn wish(&self, loads: &[Load], fixed: &HashMap<(u32, u32), f64>, part: f64) -> Wish {
         let target = self.target(part);
-        if let Some(rung) = self.thrift.pinned {
+        if let Some(rung) = self.options.pinned {
             let often = loads.iter().filter(|load| load.rate >= PINNED_FROM);
             let rungs = often.map(|load| ((load.pid, load.row), rung)).collect();
             return Wish { rungs, burst_share: self.bursts.share() };
@@ -206,7 +193,7 @@ impl Governor {
 
     /// The share of a thread that may be taken from it: the budget less what the tracer itself uses of the machine.
     fn target(&self, part: f64) -> f64 {
-        let share = self.thrift.budget.unwrap_or(1.0) * part;
+        let share = self.options.budget.unwrap_or(1.0) * part;
         (share - self.own.base_share()).max(share * LEAST_TARGET)
     }
 
@@ -339,7 +326,7 @@ impl Governor {
         let usage = self.own.second(now, tracer);
         self.prices = Prices::new(tracer.calibration, self.own.coldness(tracer));
         let worst = self.account.worst();
-        let news = self.stacks.second(worst.map_or(0.0, |(_, share)| share));
+        let news = self.stacks.second(worst);
         if news.is_some() {
             self.allow_stacks(tracer);
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use gpuwhy_capture::{RunTime, Tracer};
 
 use crate::discovery::FileId;
+use crate::items::Usage;
 use crate::session::own_cpu_ns;
 use crate::stacks::background_cpu_ns;
 
@@ -21,16 +22,6 @@ const RECORD_NS: f64 = 1500.0;
 /// Records in a second from which that can be told.
 const ENOUGH_RECORDS: u64 = 5000;
 const SMOOTH: f64 = 0.3;
-
-/// What was used within one bucket of time.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    pub wall_ns: u64,
-    pub cpu_ns: u64,
-    pub hooks_ns: u64,
-    /// How long a program at the entry or return of a call runs, as last measured.
-    pub call_program_ns: u64,
-}
 
 pub struct OwnUsage {
     cpus: f64,

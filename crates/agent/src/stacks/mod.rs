@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use crossbeam_channel::{Receiver, Sender, bounded, select, tick};
+use crossbeam_channel::{self as channel, Sender, bounded, select, tick};
 use gpuwhy_capture::{RawCode, RawStack, StackHash, StackTables};
 use gpuwhy_model::{Stack, WalkEnd};
 use gpuwhy_stacks::symbols::{Limits, Symbolizer};
@@ -52,7 +52,7 @@ pub enum News {
 }
 
 /// Where resolved stacks and remarks go.
-pub trait Sink: Send {
+pub trait Receiver: Send {
     fn stack(&self, hash: StackHash, stack: Stack);
     /// Which kernel a process's launches with this handle launch.
     fn kernel(&self, pid: u32, handle: u64, name: String);
@@ -80,11 +80,11 @@ const LAST_NAMES: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 impl Stacks {
-    pub fn start(tables: StackTables, procfs: Procfs, sink: Box<dyn Sink>) -> Self {
+    pub fn start(tables: StackTables, procfs: Procfs, receiver: Box<dyn Receiver>) -> Self {
         let (news, inbox) = bounded(MOST_WAITING);
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let thread = thread::spawn(move || Work::new(tables, procfs, sink, own).run(&inbox));
+        let thread = thread::spawn(move || Work::new(tables, procfs, receiver, own).run(&inbox));
         Self { news, thread, shared }
     }
 
@@ -115,23 +115,23 @@ impl Stacks {
 struct Work {
     tables: StackTables,
     files: Files,
-    built: Receiver<Built>,
+    built: channel::Receiver<Built>,
     processes: HashMap<u32, Walked>,
     resolver: Resolver,
     procfs: Procfs,
-    sink: Box<dyn Sink>,
+    receiver: Box<dyn Receiver>,
     shared: Arc<Shared>,
     identities: u32,
 }
 
 impl Work {
-    fn new(tables: StackTables, procfs: Procfs, sink: Box<dyn Sink>, shared: Arc<Shared>) -> Self {
+    fn new(tables: StackTables, procfs: Procfs, receiver: Box<dyn Receiver>, shared: Arc<Shared>) -> Self {
         let (files, built) = Files::start();
         let resolver = Resolver::new(Symbolizer::new(Limits::default()));
-        Self { tables, files, built, processes: HashMap::new(), resolver, procfs, sink, shared, identities: 0 }
+        Self { tables, files, built, processes: HashMap::new(), resolver, procfs, receiver, shared, identities: 0 }
     }
 
-    fn run(mut self, inbox: &Receiver<News>) {
+    fn run(mut self, inbox: &channel::Receiver<News>) {
         let look = tick(LOOK_EVERY);
         let mut background = Background::begin();
         loop {
@@ -186,7 +186,7 @@ impl Work {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.read_code(pid, &self.procfs, &mut self.files);
         if let Some(note) = process.find_python(pid, &self.files) {
-            self.sink.note(note);
+            self.receiver.note(note);
         }
         self.publish(pid);
     }
@@ -206,7 +206,7 @@ impl Work {
     fn table_ready(&mut self, built: Built) {
         let file = built.file;
         if let Some(problem) = self.files.install(built, &mut self.tables) {
-            self.sink.note(problem);
+            self.receiver.note(problem);
         }
         let users: Vec<u32> =
             self.processes.iter().filter(|(_, process)| process.maps(file)).map(|(&pid, _)| pid).collect();
@@ -233,7 +233,7 @@ impl Work {
             process.want_files(&raw.native, &mut self.files, &mut self.resolver.symbols);
         }
         let stack = self.resolver.stack(raw, process, &self.files, hurry);
-        self.sink.stack(raw.hash, stack);
+        self.receiver.stack(raw.hash, stack);
     }
 
     fn launch(&mut self, pid: u32, handle: u64) {
@@ -247,7 +247,7 @@ impl Work {
             Place::Jit | Place::Unknown => process.kernels.driver_name(pid, handle),
         };
         if let Some(name) = name {
-            self.sink.kernel(pid, handle, name);
+            self.receiver.kernel(pid, handle, name);
         }
     }
 

@@ -1,21 +1,20 @@
-//! What stacks are called in the trace file.
+//! Which number a stack has in this session.
 
 use gpuwhy_capture::StackHash;
-use gpuwhy_model::{Stack, StackId};
-use gpuwhy_store::{StoreError, Writer};
+use gpuwhy_model::{Forgotten, Name, Row, Stack, StackId};
 use hashbrown::HashMap;
 
 /// Stacks of this session by the hash that the kernel side calls them by.
 #[derive(Default)]
 pub struct StackNumbers {
     known: HashMap<StackHash, Known>,
-    epoch: u32,
-    has_forgotten: bool,
+    /// Numbers given out so far.
+    met: u32,
 }
 
 struct Known {
     id: StackId,
-    is_written: bool,
+    has_frames: bool,
 }
 
 /// More than the kernel side believes to be known here, so that it tells again what is forgotten.
@@ -23,39 +22,31 @@ const MOST_KNOWN: usize = 1 << 16;
 
 impl StackNumbers {
     /// The number of a stack that a record names; its frames may come later.
-    pub fn id(&mut self, hash: StackHash, writer: &mut Writer) -> Result<StackId, StoreError> {
-        Ok(self.known(hash, writer)?.id)
+    pub fn id(&mut self, hash: StackHash) -> StackId {
+        self.known(hash).id
     }
 
-    pub fn optional(&mut self, hash: Option<StackHash>, writer: &mut Writer) -> Result<Option<StackId>, StoreError> {
-        hash.map(|hash| self.id(hash, writer)).transpose()
+    /// The frames of a stack; the first ones stay.
+    pub fn frames(&mut self, hash: StackHash, stack: Stack) -> Option<Row> {
+        let known = self.known(hash);
+        let had_frames = std::mem::replace(&mut known.has_frames, true);
+        (!had_frames).then_some(Row::Stack { id: known.id, stack })
     }
 
-    /// Writes the frames of a stack.
-    pub fn write(&mut self, hash: StackHash, stack: &Stack, writer: &mut Writer) -> Result<(), StoreError> {
-        let known = self.known(hash, writer)?;
-        if std::mem::replace(&mut known.is_written, true) {
-            return Ok(());
-        }
-        writer.stack(known.id, stack)
+    pub fn is_full(&self) -> bool {
+        self.known.len() >= MOST_KNOWN
     }
 
-    /// Whether the kernel side has to tell of stacks again, since this was last asked.
-    pub fn has_forgotten(&mut self) -> bool {
-        std::mem::take(&mut self.has_forgotten)
+    /// What is met again gets another number, and its frames once more.
+    pub fn forget(&mut self) -> Row {
+        self.known.clear();
+        Row::Name(Name::Forgotten(Forgotten::Stacks))
     }
 
-    fn known(&mut self, hash: StackHash, writer: &mut Writer) -> Result<&mut Known, StoreError> {
-        if writer.stack_epoch() != self.epoch || self.known.len() >= MOST_KNOWN {
-            self.epoch = writer.stack_epoch();
-            self.known.clear();
-            self.has_forgotten = true;
-        }
-        match self.known.entry(hash) {
-            hashbrown::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
-            hashbrown::hash_map::Entry::Vacant(place) => {
-                Ok(place.insert(Known { id: writer.reserve_stack()?, is_written: false }))
-            }
-        }
+    fn known(&mut self, hash: StackHash) -> &mut Known {
+        self.known.entry(hash).or_insert_with(|| {
+            self.met += 1;
+            Known { id: StackId(self.met), has_frames: false }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gpuwhy_agent::{Outcome, Signals, Target, Thrift, TraceOptions, user_id};
+use gpuwhy_agent::{CostOptions, Outcome, Signals, Target, TraceOptions, user_id};
 use gpuwhy_questions::units::parse_share;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGTSTP};
 
@@ -38,7 +38,7 @@ impl Top {
                 ..Target::default()
             },
             max_size: Some(MOST_BYTES),
-            thrift: Thrift { budget: (self.budget > 0.0).then_some(self.budget), ..Thrift::default() },
+            cost: CostOptions { budget: (self.budget > 0.0).then_some(self.budget), ..CostOptions::default() },
             ..TraceOptions::default()
         };
         watch(&options)?;
@@ -52,7 +52,7 @@ fn watch(options: &TraceOptions) -> Result<Outcome> {
     let about = About {
         title: "gpuwhy top".to_owned(),
         file: options.out.clone(),
-        budget: options.thrift.budget,
+        budget: options.cost.budget,
         is_kept: false,
     };
     if top::has_terminal() {

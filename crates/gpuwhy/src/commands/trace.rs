@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use gpuwhy_agent::{Ended, Outcome, Signals, StackChoice, Target, Thrift, TraceOptions, Watch, user_id};
+use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_model::Rung;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
@@ -127,7 +127,7 @@ impl Trace {
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
-        let about = About { title, file: options.out.clone(), budget: options.thrift.budget, is_kept: true };
+        let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
         if self.takes_screen() {
             let viewing = Viewing::start(&about, &signals)?;
             return gpuwhy_agent::trace(options, viewing.watch(), &signals);
@@ -161,7 +161,7 @@ impl Trace {
             }),
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
-            thrift: Thrift {
+            cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
                 pinned: self.rung.map(|rung| match rung {
                     PinnedRung::Everything => Rung::Everything,
@@ -214,25 +214,33 @@ fn default_file() -> PathBuf {
 }
 
 fn print_summary(outcome: &Outcome) {
-    let live = &outcome.live;
+    let totals = &outcome.totals;
     let mut text = format!(
         "{} calls in {:.1} s, {} kept in {}",
-        count(live.seen),
-        live.elapsed.as_secs_f64(),
-        count(live.stored),
+        count(totals.seen),
+        totals.elapsed.as_secs_f64(),
+        count(totals.stored),
         display(&outcome.file)
     );
-    if live.cost.most > 0.0 {
+    if totals.cost.most > 0.0 {
         text += &format!(
             "\ntracing took at most {} of a thread's time in any second, and {} of one CPU for itself",
-            share(live.cost.most),
-            share(live.cost.agent_mean())
+            share(totals.cost.most),
+            share(totals.cost.agent_mean())
         );
     }
-    for (reason, lost) in live.losses.iter() {
+    for sink in &totals.sinks {
+        if let Some(why) = &sink.ended {
+            text += &format!("\n{} ended early: {why}", sink.name);
+        }
+        if sink.lost_rows > 0 {
+            text += &format!("\n{} missed {} rows", sink.name, count(sink.lost_rows));
+        }
+    }
+    for (reason, lost) in totals.losses.iter() {
         text += &format!("\nlost {}: {} ({})", count(lost), reason.as_str(), reason.meaning());
     }
-    if live.seen == 0 {
+    if totals.seen == 0 {
         text += "\nno CUDA call was seen; `gpuwhy check` says which processes use CUDA and whether they can be seen";
     }
     let _ = writeln!(std::io::stderr(), "{text}");

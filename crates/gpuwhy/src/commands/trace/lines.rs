@@ -58,16 +58,16 @@ impl Watch for Lines {
 }
 
 pub fn summary(outcome: &Outcome) -> io::Result<()> {
-    let live = &outcome.live;
+    let totals = &outcome.totals;
     let losses: serde_json::Map<_, _> =
-        live.losses.iter().map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
+        totals.losses.iter().map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
     let line = json!({
         "type": "summary",
         "file": outcome.file.to_string_lossy(),
-        "seen": live.seen,
-        "stored": live.stored,
+        "seen": totals.seen,
+        "stored": totals.stored,
         "losses": losses,
-        "elapsed_ns": live.elapsed.as_nanos() as u64,
+        "elapsed_ns": totals.elapsed.as_nanos() as u64,
     });
     writeln!(io::stdout(), "{line}")
 }

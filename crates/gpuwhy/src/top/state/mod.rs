@@ -91,7 +91,7 @@ impl State {
             changes = true;
         }
         if let Some(answer) = news.answer {
-            self.verdict.take(answer, self.second.elapsed);
+            self.verdict.take(answer, self.second.totals.elapsed);
             changes = true;
         }
         self.keep_selected();
@@ -132,10 +132,11 @@ pub mod tests_support {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_model::Totals;
     use std::time::Duration;
 
     fn second(elapsed_s: u64) -> Second {
-        Second { elapsed: Duration::from_secs(elapsed_s), ..Second::default() }
+        Second { totals: Totals { elapsed: Duration::from_secs(elapsed_s), ..Totals::default() }, ..Second::default() }
     }
 
     #[test]
@@ -145,10 +146,10 @@ mod tests {
         state.wish(Wish::Pause);
         let news = News { second: Some(second(2)), note: Some("attached".into()), ..News::default() };
         assert!(state.take(news));
-        assert_eq!((state.second.elapsed.as_secs(), state.note.as_deref()), (1, Some("attached")));
+        assert_eq!((state.second.totals.elapsed.as_secs(), state.note.as_deref()), (1, Some("attached")));
         state.wish(Wish::Pause);
         state.take(News { second: Some(second(3)), ..News::default() });
-        assert_eq!(state.second.elapsed.as_secs(), 3);
+        assert_eq!(state.second.totals.elapsed.as_secs(), 3);
     }
 
     #[test]

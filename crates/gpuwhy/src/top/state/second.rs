@@ -1,19 +1,13 @@
 //! The numbers of the last second.
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
-use gpuwhy_agent::{Cost, Live, LiveRow, LiveThread};
-use gpuwhy_model::{Losses, WaitReason};
+use gpuwhy_agent::{Live, LiveRow, LiveThread};
+use gpuwhy_model::{Totals, WaitReason};
 
 #[derive(Clone, Debug, Default)]
 pub struct Second {
-    pub elapsed: Duration,
-    pub seen: u64,
-    pub stored: u64,
-    pub losses: Losses,
-    pub probes: usize,
-    pub cost: Cost,
+    pub totals: Totals,
     pub calls: Vec<LiveRow>,
     /// Those that feed a GPU; while nobody does, those that make calls.
     pub threads: Vec<LiveThread>,
@@ -21,16 +15,7 @@ pub struct Second {
 
 impl From<&Live> for Second {
     fn from(live: &Live) -> Self {
-        Self {
-            elapsed: live.elapsed,
-            seen: live.seen,
-            stored: live.stored,
-            losses: live.losses,
-            probes: live.probes,
-            cost: live.cost.clone(),
-            calls: live.rows().cloned().collect(),
-            threads: shown(&live.threads),
-        }
+        Self { totals: live.totals.clone(), calls: live.rows().cloned().collect(), threads: shown(&live.threads) }
     }
 }
 

@@ -13,10 +13,10 @@ use unicode_width::UnicodeWidthStr;
 pub fn head(state: &State, look: Look, width: usize) -> [Line<'static>; 2] {
     let second = &state.second;
     let facts = [
-        format!("{} s", second.elapsed.as_secs()),
+        format!("{} s", second.totals.elapsed.as_secs()),
         format!("{} calls/s", count(second.rate())),
         cost(state),
-        format!("{} functions probed", second.probes),
+        format!("{} functions probed", second.totals.probes),
     ];
     let mut spans = vec![Span::styled(cut(&look.text(&state.title), width / 2), look.title())];
     if state.is_stopping {
@@ -37,7 +37,7 @@ pub fn head(state: &State, look: Look, width: usize) -> [Line<'static>; 2] {
 
 /// The most that tracing takes from a thread, against what it may.
 fn cost(state: &State) -> String {
-    let worst = share(state.second.cost.worst.map_or(0.0, |(_, share)| share));
+    let worst = share(state.second.totals.cost.worst);
     match state.budget {
         Some(budget) => format!("cost {worst} of {}", share(budget)),
         None => format!("cost {worst}"),
@@ -47,15 +47,15 @@ fn cost(state: &State) -> String {
 fn losses(state: &State, look: Look, width: usize) -> Line<'static> {
     let second = &state.second;
     // Records come in all the time, counts once a second.
-    let stored = second.stored.min(second.seen);
+    let stored = second.totals.stored.min(second.totals.seen);
     let kept = format!(
         "{} calls seen, {} kept; tracer {} of a CPU; ",
-        count(second.seen),
+        count(second.totals.seen),
         count(stored),
-        share(second.cost.agent)
+        share(second.totals.cost.agent)
     );
     let lost: Vec<_> =
-        second.losses.iter().map(|(reason, lost)| format!("{} {}", count(lost), reason.as_str())).collect();
+        second.totals.losses.iter().map(|(reason, lost)| format!("{} {}", count(lost), reason.as_str())).collect();
     if lost.is_empty() {
         return Line::styled(cut(&format!("{kept}nothing lost"), width), look.faint());
     }

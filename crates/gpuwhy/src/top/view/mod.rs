@@ -53,8 +53,12 @@ pub fn report(state: &State, look: Look, area: Rect, buf: &mut Buffer) {
 fn panels(state: &State, look: Look, area: Rect, buf: &mut Buffer) {
     let width = area.width as usize;
     let (threads, calls) = (threads::lines(state, look, width), calls::lines(state, look, width));
-    let items: Vec<_> =
-        state.verdict.found.iter().map(|found| findings::item(found, state.second.elapsed, look, width)).collect();
+    let items: Vec<_> = state
+        .verdict
+        .found
+        .iter()
+        .map(|found| findings::item(found, state.second.totals.elapsed, look, width))
+        .collect();
     let wanted = Wanted {
         threads: threads.len(),
         calls: calls.len(),

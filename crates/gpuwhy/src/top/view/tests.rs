@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use gpuwhy_agent::Cost;
-use gpuwhy_capture::TaskId;
-use gpuwhy_model::{LossReason, Losses, Severity};
+use gpuwhy_model::{LossReason, Losses, Severity, Totals};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::style::Color;
 use ratatui_core::terminal::Terminal;
@@ -18,15 +16,17 @@ fn state() -> State {
     let mut state = State::new("gpuwhy top".into(), Some(0.01));
     let mut losses = Losses::default();
     losses.add(LossReason::RingFull, 12);
-    let mut cost = Cost::default();
-    cost.worst = Some((TaskId::default(), 0.0031));
-    let second = Second {
+    let mut totals = Totals {
         elapsed: Duration::from_secs(75),
         seen: 1_234_567,
         stored: 200_000,
         losses,
         probes: 312,
-        cost,
+        ..Totals::default()
+    };
+    totals.cost.worst = 0.0031;
+    let second = Second {
+        totals,
         calls: vec![
             row("cuLaunchKernel", 12_000, 4_000, 0),
             row("cuStreamSynchronize", 40, 9_000_000, 0),

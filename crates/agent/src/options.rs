@@ -1,0 +1,40 @@
+//! What the user wants of a trace.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gpuwhy_capture::{AttachPath, Filter, Layers, Options};
+
+use crate::governor::CostOptions;
+use crate::target::Target;
+
+#[derive(Clone, Debug, Default)]
+pub struct TraceOptions {
+    pub out: PathBuf,
+    pub target: Target,
+    pub duration: Option<Duration>,
+    pub max_size: Option<u64>,
+    pub layers: Layers,
+    pub attach_path: Option<AttachPath>,
+    pub ring_bytes: Option<usize>,
+    /// Calls shorter than this are counted but get no row.
+    pub keep_min: Duration,
+    pub cost: CostOptions,
+}
+
+impl TraceOptions {
+    pub(crate) fn for_capture(&self, pids: &[u32]) -> Options {
+        let defaults = Options::default();
+        Options {
+            filter: Filter { pids: pids.to_vec(), only_targets: self.target.is_limited(), uid: self.target.uid },
+            layers: self.layers,
+            path: self.attach_path,
+            ring_bytes: self.ring_bytes.unwrap_or(defaults.ring_bytes),
+            keep_min_ns: self.keep_min_ns(),
+        }
+    }
+
+    pub(crate) fn keep_min_ns(&self) -> u64 {
+        self.keep_min.as_nanos() as u64
+    }
+}

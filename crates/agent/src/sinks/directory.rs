@@ -1,0 +1,71 @@
+//! What the numbers in rows stand for, for sinks that show names.
+
+use gpuwhy_model::{CallClass, Forgotten, Layer, Name, OpId, ProcessId, ThreadId};
+use hashbrown::HashMap;
+
+#[derive(Default)]
+pub struct Directory {
+    ops: HashMap<OpId, KnownOp>,
+    processes: HashMap<ProcessId, KnownProcess>,
+    threads: HashMap<ThreadId, KnownThread>,
+}
+
+#[derive(Clone, Copy)]
+pub struct KnownOp {
+    pub name: &'static str,
+    pub layer: Layer,
+    pub class: CallClass,
+}
+
+struct KnownProcess {
+    pid: u32,
+    comm: String,
+}
+
+struct KnownThread {
+    process: ProcessId,
+    tid: u32,
+    comm: String,
+}
+
+/// A thread as people know it.
+#[derive(Clone, Copy)]
+pub struct Who<'a> {
+    pub pid: u32,
+    pub tid: u32,
+    /// The thread's name, and its process's.
+    pub comm: &'a str,
+    pub process_comm: &'a str,
+}
+
+impl Directory {
+    pub fn learn(&mut self, name: &Name) {
+        match name {
+            &Name::Op { id, name, layer, class, .. } => drop(self.ops.insert(id, KnownOp { name, layer, class })),
+            Name::Process { id, process } => {
+                self.processes.insert(*id, KnownProcess { pid: process.pid, comm: process.comm.clone() });
+            }
+            Name::Thread { id, process, tid, comm } => {
+                self.threads.insert(*id, KnownThread { process: *process, tid: *tid, comm: comm.clone() });
+            }
+            Name::ThreadName { id, comm } => {
+                if let Some(thread) = self.threads.get_mut(id) {
+                    thread.comm.clone_from(comm);
+                }
+            }
+            Name::Forgotten(Forgotten::Process(id)) => drop(self.processes.remove(id)),
+            Name::Forgotten(Forgotten::Thread(id)) => drop(self.threads.remove(id)),
+            Name::Module { .. } | Name::Target { .. } | Name::Kernel { .. } | Name::Forgotten(_) => {}
+        }
+    }
+
+    pub fn op(&self, id: OpId) -> Option<KnownOp> {
+        self.ops.get(&id).copied()
+    }
+
+    pub fn who(&self, id: ThreadId) -> Option<Who<'_>> {
+        let thread = self.threads.get(&id)?;
+        let process = self.processes.get(&thread.process)?;
+        Some(Who { pid: process.pid, tid: thread.tid, comm: &thread.comm, process_comm: &process.comm })
+    }
+}

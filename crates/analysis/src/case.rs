@@ -3,7 +3,7 @@
 use gpuwhy_model::{
     Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Role, Severity, Symptom, ThreadId, Victim,
 };
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
 use crate::confidence::{self, Backing};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, Cause, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::situation::Situation;
 use crate::words::{percent, share};

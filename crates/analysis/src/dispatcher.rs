@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_model::{CallClass, Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
-use gpuwhy_store::{CallSecond, CallSum, Op};
+use gpuwhy_window::{CallSecond, CallSum, Op};
 
 use crate::parts::{self, Parts};
 use crate::situation::Situation;

@@ -1,7 +1,7 @@
 //! From a window to an explanation.
 
 use gpuwhy_model::{Breakdown, Explanation, Span};
-use gpuwhy_store::Window;
+use gpuwhy_window::Window;
 
 use crate::case::{ThreadCase, Verdict};
 use crate::dispatcher::Dispatcher;

@@ -1,4 +1,4 @@
-//! Why a GPU waits: a [`Window`](gpuwhy_store::Window) of a trace in, an [`Explanation`](gpuwhy_model::Explanation)
+//! Why a GPU waits: a [`Window`](gpuwhy_window::Window) of a trace in, an [`Explanation`](gpuwhy_model::Explanation)
 //! with its evidence out. Nothing here reads a file or a clock.
 //!
 //! | module | what it answers |

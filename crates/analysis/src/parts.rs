@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, OpId, Part, ThreadTimes, TimePart, WorkKind};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
 use crate::dispatcher::{is_launch, is_sync_point};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::{CallClass, KernelWork, OpId, Process, ProcessId, Stretch, TargetId, ThreadId, WorkKind};
-use gpuwhy_store::{CallSum, Op, ThreadSum, Window};
+use gpuwhy_window::{CallSum, Op, ThreadSum, Window};
 
 use crate::class::{WaitClass, classify};
 use crate::dispatcher::{self, Dispatcher};

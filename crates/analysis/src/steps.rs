@@ -8,7 +8,7 @@ mod change;
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Call, OpId, Span, Steps, ThreadId};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::dispatcher::is_launch;
 use crate::situation::Situation;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Breakdown, Call, Coverage, Histogram, OpId, Part, ThreadId, ThreadTimes, WaitReason};
-use gpuwhy_store::{CallSum, ThreadSecond, Window};
+use gpuwhy_window::{CallSum, ThreadSecond, Window};
 
 use crate::class::WaitClass;
 use crate::coverage;

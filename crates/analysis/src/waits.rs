@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, OpId, ThreadId, ThreadTimes, WaitReason};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
 use crate::situation::{Situation, Waiting};

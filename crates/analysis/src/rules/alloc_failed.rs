@@ -13,7 +13,7 @@
 //! `memory-leak`.
 
 use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, LifeKind, ProcessId, Severity, ThreadId};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Verdict, edge, own_process, victim};

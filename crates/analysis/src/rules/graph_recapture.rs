@@ -12,7 +12,7 @@
 //! update parameters in place (`cudaGraphExecUpdate`, static input tensors) instead of capturing anew.
 
 use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence};
-use gpuwhy_store::Op;
+use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};

@@ -12,7 +12,7 @@
 //! Launch less: CUDA graphs, `torch.compile`, fused kernels and optimizers, larger batches.
 
 use gpuwhy_model::{Cause, Chain, Evidence, Histogram, TimePart};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};

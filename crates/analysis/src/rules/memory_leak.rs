@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use gpuwhy_model::{
     Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId, ThreadId,
 };
-use gpuwhy_store::Op;
+use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
 use crate::case::{Verdict, edge, own_process, victim};

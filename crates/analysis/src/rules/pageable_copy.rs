@@ -14,7 +14,7 @@
 //! `non_blocking=True`.
 
 use gpuwhy_model::{CallClass, Cause, Chain, Evidence};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};

@@ -17,7 +17,7 @@
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
 use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, TimePart};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};

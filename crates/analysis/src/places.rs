@@ -12,7 +12,8 @@ use gpuwhy_model::{
 use gpuwhy_window::{LoadedStack, is_same_origin};
 
 use crate::class::WaitClass;
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::Waiting;
 use crate::words::share;
 
 /// Lines of the program that are told besides the first.

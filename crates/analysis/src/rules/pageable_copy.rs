@@ -18,7 +18,7 @@ use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::is_sync_point;
+use crate::sync_point::is_sync_point;
 use crate::words::{bytes, duration, percent};
 
 pub const RULE: Rule =

@@ -3,11 +3,11 @@
 use gpuwhy_model::{
     Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Role, Severity, Symptom, ThreadId, Victim,
 };
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
 use crate::confidence::{self, Backing};
-use crate::dispatcher::{Dispatcher, is_launch};
+use crate::dispatcher::Dispatcher;
 use crate::places;
 use crate::situation::Situation;
 use crate::words::percent;
@@ -20,9 +20,18 @@ const LOW_SHARE: f64 = 0.01;
 /// What is known less well than this is nothing to be alarmed by.
 const LEAST_CONFIDENCE: f64 = 0.2;
 
+/// The whole window.
+pub struct JobCase<'s, 'w> {
+    pub situation: &'s Situation<'w>,
+    /// Every thread that feeds a GPU.
+    pub dispatchers: &'s [Dispatcher<'w>],
+}
+
 /// One thread that feeds a GPU.
 pub struct ThreadCase<'s, 'w> {
     pub situation: &'s Situation<'w>,
+    /// Every such thread.
+    pub dispatchers: &'s [Dispatcher<'w>],
     pub thread: &'s Dispatcher<'w>,
 }
 
@@ -128,7 +137,7 @@ impl<'w> ThreadCase<'_, 'w> {
 
     /// How long launches take: what suffers when the thread is held up.
     fn launches(&self) -> Option<Symptom> {
-        let launches = self.thread.calls.iter().filter(|sum| is_launch(self.situation.op(sum.op)));
+        let launches = self.thread.calls.iter().filter(|sum| self.situation.is_launch(sum.op));
         self.symptom(launches.max_by_key(|sum| sum.calls)?)
     }
 

@@ -1,7 +1,7 @@
 //! What a blocked stretch was a wait for.
 
 use gpuwhy_model::{CallClass, Stretch, TargetKind, WaitReason};
-use gpuwhy_store::Window;
+use gpuwhy_window::Window;
 
 /// A kind of wait, as far as one record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! How sure a finding is: as sure as its edges, as the share of the time they rest on, and as what was not lost.
 
 use gpuwhy_model::{Chain, Evidence};
-use gpuwhy_store::Window;
+use gpuwhy_window::Window;
 
 /// From this confidence on a finding is called sure.
 pub const HIGH: f64 = 0.8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, Cause, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::situation::Situation;
 use crate::words::{percent, share};
@@ -89,7 +89,7 @@ pub(crate) fn note_gaps(situation: &Situation<'_>, ruled_out: &mut [RuledOut]) {
 fn unattached(situation: &Situation<'_>) -> Vec<String> {
     let window = situation.window;
     let mut gaps = window.gaps.clone();
-    if situation.dispatchers.is_empty() {
+    if situation.feeders().next().is_none() {
         gaps.push(why_nobody_feeds(situation));
     }
     let read = situation.stretch_share();

@@ -1,9 +1,7 @@
 //! The threads that feed a GPU, and where their time went.
 
-use std::collections::BTreeSet;
-
-use gpuwhy_model::{CallClass, Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
-use gpuwhy_store::{CallSecond, CallSum, Op};
+use gpuwhy_model::{Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
+use gpuwhy_window::{CallSecond, CallSum, Op};
 
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
@@ -11,23 +9,10 @@ use crate::steps::{self, Gap};
 use crate::waits::{self, Waits};
 use crate::words::{part, share};
 
-/// A thread that launched less than this does not feed a GPU.
-const LEAST_LAUNCHES: u64 = 8;
-
-/// One that launched in fewer of its seconds only did so once, at its start or now and then.
-const LEAST_SHARE_OF_SECONDS: f64 = 0.1;
-
 /// In less time than this, sums per second cannot tell the first third from the rest.
 const LEAST_SECONDS: u64 = 2;
 
-/// From this many seconds on, launches in a single one are a start and not a habit.
-const SECONDS_THAT_TELL: u64 = 4;
-
 const SECOND_NS: u64 = 1_000_000_000;
-
-/// A copy that holds its caller this long, for so few bytes, waits for the GPU and not for the bytes.
-const WAITING_COPY_NS: u64 = 50_000;
-const WAITING_COPY_BYTES_PER_NS: f64 = 0.2;
 
 pub struct Dispatcher<'w> {
     pub id: ThreadId,
@@ -71,39 +56,16 @@ impl Dispatcher<'_> {
     }
 }
 
-/// Threads that launch regularly.
-pub(crate) fn feeders(situation: &Situation<'_>) -> BTreeSet<ThreadId> {
-    situation.threads_with_sums().filter(|&thread| is_feeder(situation, thread)).collect()
+/// One for each thread that feeds a GPU.
+pub(crate) fn dispatchers<'w>(situation: &Situation<'w>) -> Vec<Dispatcher<'w>> {
+    situation.feeders().filter_map(|thread| dispatcher(situation, thread)).collect()
 }
 
-fn is_feeder(situation: &Situation<'_>, thread: ThreadId) -> bool {
-    let Some(sum) = situation.sum(thread) else { return false };
-    let launches = situation.calls(thread).iter().filter(|sum| is_launch(situation.op(sum.op)));
-    let (calls, seconds) = launches
-        .fold((0u64, 0u64), |(calls, seconds), sum| (calls.saturating_add(sum.calls), seconds.max(sum.seconds)));
-    let is_habit = seconds as f64 >= LEAST_SHARE_OF_SECONDS * sum.seconds as f64
-        && (seconds > 1 || sum.seconds < SECONDS_THAT_TELL);
-    sum.times.wall_ns > 0 && calls >= LEAST_LAUNCHES && is_habit && !situation.is_tracer(thread)
-}
-
-/// Whether a function starts work on the GPU.
-pub(crate) fn is_launch(op: Option<&Op>) -> bool {
-    op.is_some_and(|op| op.class == CallClass::Launch || op.name.ends_with("GraphLaunch"))
-}
-
-pub(crate) fn build<'w>(situation: &Situation<'w>, feeders: &BTreeSet<ThreadId>) -> Vec<Dispatcher<'w>> {
-    let asked = |thread: &ThreadId| {
-        let pid = situation.process(*thread).map(|process| process.pid);
-        situation.window.pid.is_none_or(|wanted| pid == Some(wanted))
-    };
-    feeders.iter().copied().filter(asked).filter_map(|thread| build_one(situation, thread)).collect()
-}
-
-fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'w>> {
+fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'w>> {
     let sum = situation.sum(id)?;
     let window = situation.window;
     let calls = one_layer(situation, situation.calls(id));
-    let launches = calls.iter().filter(|sum| is_launch(situation.op(sum.op)));
+    let launches = calls.iter().filter(|sum| situation.is_launch(sum.op));
     let launches = launches.fold(0u64, |all, sum| all.saturating_add(sum.calls));
     let waits = waits::sum_up(situation, id, &sum.times, &calls);
     let parts = parts::of(situation, &sum.times, &calls, &waits);
@@ -132,19 +94,6 @@ fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w Ca
     let has_driver = calls.iter().any(|sum| layer_of(sum.op) == Some(Layer::Driver));
     let layer = if has_driver { Layer::Driver } else { Layer::Runtime };
     calls.iter().copied().filter(|sum| layer_of(sum.op) == Some(layer)).collect()
-}
-
-/// Whether the calls wait for the GPU: synchronizations, and copies that take far longer than their bytes would.
-pub(crate) fn is_sync_point(situation: &Situation<'_>, sum: &CallSum) -> bool {
-    match situation.class_of(sum.op) {
-        Some(CallClass::Sync) => true,
-        Some(CallClass::Copy) => {
-            let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
-            let mean_ns = busy_ns / sum.calls.max(1);
-            mean_ns >= WAITING_COPY_NS && (sum.bytes as f64) < busy_ns as f64 * WAITING_COPY_BYTES_PER_NS
-        }
-        _ => false,
-    }
 }
 
 /// Calls of the later two thirds of a thread's time, when it has warmed up.

@@ -1,10 +1,10 @@
 //! From a window to an explanation.
 
 use gpuwhy_model::{Breakdown, Explanation, Span};
-use gpuwhy_store::Window;
+use gpuwhy_window::Window;
 
-use crate::case::{ThreadCase, Verdict};
-use crate::dispatcher::Dispatcher;
+use crate::case::{JobCase, ThreadCase, Verdict};
+use crate::dispatcher::{Dispatcher, dispatchers};
 use crate::rules::{Check, RULES};
 use crate::situation::Situation;
 use crate::{coverage, ranking};
@@ -12,7 +12,8 @@ use crate::{coverage, ranking};
 /// Why GPUs waited in this window. A pure function of it.
 pub fn explain(window: &Window) -> Explanation {
     let situation = Situation::new(window);
-    let (findings, mut ruled_out) = ranking::rank(verdicts(&situation));
+    let dispatchers = dispatchers(&situation);
+    let (findings, mut ruled_out) = ranking::rank(verdicts(&situation, &dispatchers));
     coverage::note_gaps(&situation, &mut ruled_out);
     Explanation {
         schema: Explanation::SCHEMA,
@@ -20,17 +21,17 @@ pub fn explain(window: &Window) -> Explanation {
         coverage: coverage::of(&situation),
         findings,
         ruled_out,
-        threads: situation.dispatchers.iter().map(|thread| breakdown(&situation, thread)).collect(),
+        threads: dispatchers.iter().map(|thread| breakdown(&situation, thread)).collect(),
     }
 }
 
-fn verdicts(situation: &Situation<'_>) -> Vec<Verdict> {
+fn verdicts(situation: &Situation<'_>, dispatchers: &[Dispatcher<'_>]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for rule in RULES {
         match rule.check {
-            Check::Job(check) => verdicts.extend(check(situation)),
+            Check::Job(check) => verdicts.extend(check(&JobCase { situation, dispatchers })),
             Check::Thread(check) => {
-                let cases = situation.dispatchers.iter().map(|thread| ThreadCase { situation, thread });
+                let cases = dispatchers.iter().map(|thread| ThreadCase { situation, dispatchers, thread });
                 verdicts.extend(cases.map(|case| check(&case)));
             }
         }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 use gpuwhy_model::{ProcessId, ThreadId};
 
 use crate::class::WaitClass;
-use crate::situation::{EndedBy, Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::{EndedBy, Waiting};
 use crate::waits::longest;
 use timeline::{Piece, pieces};
 

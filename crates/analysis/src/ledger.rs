@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Call, CallClass, Layer, ProcessId};
-use gpuwhy_store::{Op, Window};
+use gpuwhy_window::{Op, Window};
 
 /// Functions that free by address what another one allocated, by how their names begin.
 const FREES: &[&str] = &["cuMemFree", "cudaFree", "cuMemHostUnregister", "cudaHostUnregister"];

@@ -1,13 +1,15 @@
-//! Why a GPU waits: a [`Window`](gpuwhy_store::Window) of a trace in, an [`Explanation`](gpuwhy_model::Explanation)
+//! Why a GPU waits: a [`Window`](gpuwhy_window::Window) of a trace in, an [`Explanation`](gpuwhy_model::Explanation)
 //! with its evidence out. Nothing here reads a file or a clock.
 //!
 //! | module | what it answers |
 //! |---|---|
 //! | [`explain`] | the whole: what happened, who is to blame, what is innocent |
 //! | [`rules`] | one cause each: a file whose doc comment is its page in the documentation |
-//! | `dispatcher`, `parts`, `steps` | who feeds the GPU, where that thread's time went, what it does over and over |
+//! | `situation` | the window with what everything below looks up in it; who feeds the GPU |
+//! | `dispatcher`, `parts`, `steps` | a thread that does: where its time went, what it does over and over |
 //! | [`DispatchThreads`] | the same closer up: by second and by step |
-//! | `class`, `waits` | what a blocked thread waited for, and for how long |
+//! | `class`, `waiting`, `waits` | what a blocked thread waited for, who ended that, and for how long |
+//! | `sync_point` | which calls wait for the GPU |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
 //! | [`ledger`] | which GPU memory is allocated |
@@ -28,7 +30,9 @@ mod ranking;
 pub mod rules;
 mod situation;
 mod steps;
+mod sync_point;
 mod threads;
+mod waiting;
 mod waits;
 mod words;
 

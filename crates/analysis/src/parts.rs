@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, OpId, Part, ThreadTimes, TimePart, WorkKind};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
-use crate::dispatcher::{is_launch, is_sync_point};
 use crate::situation::Situation;
+use crate::sync_point::is_sync_point;
 use crate::waits::Waits;
 
 /// Nanoseconds by part; their sum is the thread's wall time.
@@ -106,7 +106,7 @@ fn in_calls(calls: &[&CallSum], names: &ByFunction, running_ns: u64) -> Parts {
 }
 
 fn part_of_call(situation: &Situation<'_>, sum: &CallSum) -> TimePart {
-    if is_launch(situation.op(sum.op)) {
+    if situation.is_launch(sum.op) {
         return TimePart::Launching;
     }
     if is_sync_point(situation, sum) {

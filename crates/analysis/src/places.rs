@@ -9,10 +9,11 @@ use std::sync::Arc;
 use gpuwhy_model::{
     Call, Frame, FrameKind, ModuleId, Place, PythonEnd, Role, StackId, Stretch, TargetId, ThreadId, WalkEnd,
 };
-use gpuwhy_store::{LoadedStack, is_same_origin};
+use gpuwhy_window::{LoadedStack, is_same_origin};
 
 use crate::class::WaitClass;
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::Waiting;
 use crate::words::share;
 
 /// Lines of the program that are told besides the first.
@@ -168,7 +169,7 @@ pub(crate) fn of_waker(situation: &Situation<'_>, waker: ThreadId, waiter: Threa
 mod tests {
     use super::*;
     use gpuwhy_model::{ProcessId, StandsFor, TargetKind, WaitReason, WaitTarget};
-    use gpuwhy_store::{Window, site_position};
+    use gpuwhy_window::{Window, site_position};
 
     const MS: u64 = 1_000_000;
     const WAITER: ThreadId = ThreadId(1);

@@ -1,56 +1,32 @@
-//! A window with what rules look up in it again and again: names, waits by thread, who ended each wait.
+//! A window with what is looked up in it again and again: names, sums and waits by thread, who feeds a GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{CallClass, KernelWork, OpId, Process, ProcessId, Stretch, TargetId, ThreadId, WorkKind};
-use gpuwhy_store::{CallSum, Op, ThreadSum, Window};
+use gpuwhy_model::{CallClass, OpId, Process, ProcessId, TargetId, ThreadId};
+use gpuwhy_window::{CallSum, Op, ThreadSum, Window};
 
-use crate::class::{WaitClass, classify};
-use crate::dispatcher::{self, Dispatcher};
+use crate::waiting::{Waiting, WaitsByThread, mark_handovers, waits};
 
 /// Programs whose work is never a finding: the tracer itself.
 const TRACERS: &[&str] = &["gpuwhy"];
 
-/// A wait that a timer cut into pieces is one wait as long as its pieces are not further apart.
-const PIECES_APART_NS: u64 = 50_000_000;
+/// A thread that launched less than this does not feed a GPU.
+const LEAST_LAUNCHES: u64 = 8;
+
+/// One that launched in fewer of its seconds only did so once, at its start or now and then.
+const LEAST_SHARE_OF_SECONDS: f64 = 0.1;
+
+/// From this many seconds on, launches in a single one are a start and not a habit.
+const SECONDS_THAT_TELL: u64 = 4;
 
 pub struct Situation<'w> {
     pub window: &'w Window,
-    pub dispatchers: Vec<Dispatcher<'w>>,
-    waits: BTreeMap<ThreadId, Vec<Waiting<'w>>>,
+    /// Threads that launch regularly, of all processes.
+    feeders: BTreeSet<ThreadId>,
+    waits: WaitsByThread<'w>,
     sums: BTreeMap<ThreadId, &'w ThreadSum>,
     calls: BTreeMap<ThreadId, Vec<&'w CallSum>>,
     tracers: BTreeSet<ProcessId>,
-}
-
-/// A stretch with what follows from it.
-#[derive(Clone, Copy)]
-pub struct Waiting<'w> {
-    pub stretch: &'w Stretch,
-    pub class: Option<WaitClass>,
-    pub ended_by: Option<EndedBy>,
-}
-
-/// Who ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndedBy {
-    pub thread: ThreadId,
-    /// A timer woke the waiter, and this thread ended the wait on the same thing right after.
-    pub is_inferred: bool,
-}
-
-impl Waiting<'_> {
-    pub fn blocked_to_ns(&self) -> u64 {
-        self.stretch.start_ns.saturating_add(self.stretch.blocked_ns)
-    }
-
-    pub fn end_ns(&self) -> u64 {
-        self.blocked_to_ns().saturating_add(self.stretch.runqueue_ns)
-    }
-
-    pub fn reference(&self) -> String {
-        format!("sched:{}", self.stretch.start_ns)
-    }
 }
 
 impl<'w> Situation<'w> {
@@ -59,33 +35,32 @@ impl<'w> Situation<'w> {
         window.call_sums.iter().for_each(|sum| calls.entry(sum.thread).or_default().push(sum));
         let mut situation = Self {
             window,
-            dispatchers: Vec::new(),
+            feeders: BTreeSet::new(),
             waits: waits(window),
             sums: window.thread_sums.iter().map(|sum| (sum.times.thread, sum)).collect(),
             calls,
             tracers: tracers(window),
         };
-        let feeders = dispatcher::feeders(&situation);
-        situation.mark_handovers(&feeders);
-        situation.dispatchers = dispatcher::build(&situation, &feeders);
+        situation.feeders = situation.sums.keys().copied().filter(|&thread| situation.is_feeder(thread)).collect();
+        mark_handovers(window, &mut situation.waits, &situation.feeders);
         situation
     }
 
-    /// Threads of one process that take turns at feeding the GPU starve nobody by it.
-    fn mark_handovers(&mut self, feeders: &BTreeSet<ThreadId>) {
-        let Self { waits, window, .. } = self;
-        let process = |thread: ThreadId| window.threads.get(&thread).map(|thread| thread.process);
-        for &feeder in feeders {
-            let is_turn = |by: EndedBy| {
-                by.thread != feeder && feeders.contains(&by.thread) && process(by.thread) == process(feeder)
-            };
-            let own = waits.get_mut(&feeder).into_iter().flatten();
-            for waiting in own.filter(|waiting| waiting.class == Some(WaitClass::Input)) {
-                if waiting.ended_by.is_some_and(is_turn) {
-                    waiting.class = Some(WaitClass::Handover);
-                }
-            }
-        }
+    fn is_feeder(&self, thread: ThreadId) -> bool {
+        let Some(sum) = self.sum(thread) else { return false };
+        let launches = self.calls(thread).iter().filter(|sum| self.is_launch(sum.op));
+        let (calls, seconds) = launches
+            .fold((0u64, 0u64), |(calls, seconds), sum| (calls.saturating_add(sum.calls), seconds.max(sum.seconds)));
+        let is_habit = seconds as f64 >= LEAST_SHARE_OF_SECONDS * sum.seconds as f64
+            && (seconds > 1 || sum.seconds < SECONDS_THAT_TELL);
+        sum.times.wall_ns > 0 && calls >= LEAST_LAUNCHES && is_habit && !self.is_tracer(thread)
+    }
+
+    /// Threads that feed a GPU, of the processes that are asked about.
+    pub fn feeders(&self) -> impl Iterator<Item = ThreadId> + '_ {
+        let pid = |thread: ThreadId| self.process(thread).map(|process| process.pid);
+        let is_asked = move |&thread: &ThreadId| self.window.pid.is_none_or(|wanted| pid(thread) == Some(wanted));
+        self.feeders.iter().copied().filter(is_asked)
     }
 
     /// The waits of a thread in the order of time.
@@ -95,10 +70,6 @@ impl<'w> Situation<'w> {
 
     pub fn sum(&self, thread: ThreadId) -> Option<&'w ThreadSum> {
         self.sums.get(&thread).copied()
-    }
-
-    pub fn threads_with_sums(&self) -> impl Iterator<Item = ThreadId> + '_ {
-        self.sums.keys().copied()
     }
 
     pub fn calls(&self, thread: ThreadId) -> &[&'w CallSum] {
@@ -111,6 +82,11 @@ impl<'w> Situation<'w> {
 
     pub fn class_of(&self, op: OpId) -> Option<CallClass> {
         self.op(op).map(|op| op.class)
+    }
+
+    /// Whether a function starts work on the GPU.
+    pub fn is_launch(&self, op: OpId) -> bool {
+        self.op(op).is_some_and(is_launch)
     }
 
     pub fn process_id(&self, thread: ThreadId) -> Option<ProcessId> {
@@ -164,54 +140,6 @@ impl<'w> Situation<'w> {
     }
 }
 
-fn waits(window: &Window) -> BTreeMap<ThreadId, Vec<Waiting<'_>>> {
-    let mut waits: BTreeMap<ThreadId, Vec<Waiting<'_>>> = BTreeMap::new();
-    for stretch in &window.stretches.rows {
-        let waiting = Waiting { stretch, class: classify(window, stretch), ended_by: None };
-        waits.entry(stretch.thread).or_default().push(waiting);
-    }
-    for waits in waits.values_mut() {
-        waits.sort_by_key(|waiting| waiting.stretch.start_ns);
-        name_who_ended_them(waits);
-    }
-    mark_reclaim(window, &mut waits);
-    waits
-}
-
-/// Goes backwards, so that a piece without a waker finds who ended the next piece.
-fn name_who_ended_them(waits: &mut [Waiting<'_>]) {
-    let mut next: BTreeMap<(Option<WaitClass>, TargetId), (u64, ThreadId)> = BTreeMap::new();
-    for waiting in waits.iter_mut().rev() {
-        let (start_ns, end_ns) = (waiting.stretch.start_ns, waiting.end_ns());
-        let key = waiting.stretch.target.map(|target| (waiting.class, target));
-        let inherited = key.and_then(|key| next.get(&key)).filter(|(at_ns, _)| {
-            waiting.class.is_some_and(WaitClass::is_for_a_thread) && at_ns.saturating_sub(end_ns) <= PIECES_APART_NS
-        });
-        waiting.ended_by = match (waiting.stretch.woken_by, inherited) {
-            (Some(thread), _) => Some(EndedBy { thread, is_inferred: false }),
-            (None, Some(&(_, thread))) => Some(EndedBy { thread, is_inferred: true }),
-            (None, None) => None,
-        };
-        if let (Some(key), Some(ended_by)) = (key, waiting.ended_by) {
-            next.insert(key, (start_ns, ended_by.thread));
-        }
-    }
-}
-
-/// A wait for a disk inside memory reclaim is reclaim's.
-fn mark_reclaim(window: &Window, waits: &mut BTreeMap<ThreadId, Vec<Waiting<'_>>>) {
-    let is_reclaim = |work: &&KernelWork| matches!(work.kind, WorkKind::Reclaim | WorkKind::Compaction);
-    for work in window.kernel_work.rows.iter().filter(is_reclaim) {
-        let Some(waits) = waits.get_mut(&work.thread) else { continue };
-        let end_ns = work.start_ns.saturating_add(work.duration_ns);
-        let first = waits.partition_point(|waiting| waiting.stretch.start_ns < work.start_ns);
-        let inside = waits[first..].iter_mut().take_while(|waiting| waiting.stretch.start_ns < end_ns);
-        for waiting in inside.filter(|waiting| waiting.class.is_some()) {
-            waiting.class = Some(WaitClass::Reclaim);
-        }
-    }
-}
-
 /// The tracer is known by its name, and by the command line that its session carries.
 fn tracers(window: &Window) -> BTreeSet<ProcessId> {
     let is_tracer = |process: &Process| {
@@ -222,4 +150,9 @@ fn tracers(window: &Window) -> BTreeSet<ProcessId> {
             || window.sessions.iter().any(|session| is_session(&session.command))
     };
     window.processes.iter().filter(|(_, process)| is_tracer(process)).map(|(id, _)| *id).collect()
+}
+
+/// Whether a function starts work on the GPU.
+pub(crate) fn is_launch(op: &Op) -> bool {
+    op.class == CallClass::Launch || op.name.ends_with("GraphLaunch")
 }

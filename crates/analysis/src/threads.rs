@@ -3,25 +3,28 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Breakdown, Call, Coverage, Histogram, OpId, Part, ThreadId, ThreadTimes, WaitReason};
-use gpuwhy_store::{CallSum, ThreadSecond, Window};
+use gpuwhy_window::{CallSum, ThreadSecond, Window};
 
 use crate::class::WaitClass;
 use crate::coverage;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, dispatchers};
 use crate::explain::breakdown;
 use crate::parts::{self, ByFunction};
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
 use crate::steps::Gap;
+use crate::waiting::Waiting;
 use crate::waits::{self, Weighed};
 use crate::words::{part, share};
 
 pub struct DispatchThreads<'w> {
     situation: Situation<'w>,
+    dispatchers: Vec<Dispatcher<'w>>,
 }
 
 impl<'w> DispatchThreads<'w> {
     pub fn of(window: &'w Window) -> Self {
-        Self { situation: Situation::new(window) }
+        let situation = Situation::new(window);
+        Self { dispatchers: dispatchers(&situation), situation }
     }
 
     /// What is known of them is based on.
@@ -30,7 +33,7 @@ impl<'w> DispatchThreads<'w> {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = DispatchThread<'_, 'w>> {
-        self.situation.dispatchers.iter().map(|thread| DispatchThread::new(&self.situation, thread))
+        self.dispatchers.iter().map(|thread| DispatchThread::new(&self.situation, thread))
     }
 }
 

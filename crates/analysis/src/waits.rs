@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, OpId, ThreadId, ThreadTimes, WaitReason};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::Waiting;
 use crate::words::{part, share};
 
 /// How many of the longest waits are cited.

@@ -11,7 +11,7 @@ use gpuwhy_model::{
     LifeKind, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind,
     ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
-use gpuwhy_store::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
+use gpuwhy_window::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

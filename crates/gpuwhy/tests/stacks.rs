@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use gpuwhy_model::{Stack, WalkEnd};
-use gpuwhy_store::{LoadedStack, Scope};
 use gpuwhy_testbed::stacks::{Program, Python, Score, Witness, Witnesses};
 use gpuwhy_testbed::{Behaviour, Workload};
+use gpuwhy_window::{LoadedStack, Scope};
 use support::{Finished, Place, Tracing, gpuwhy, is_root};
 
 /// Situations for each program; `./dev accuracy stacks` takes a thousand.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Frame, FrameKind, PythonEnd, WalkEnd};
-use gpuwhy_store::{LoadedStack, StackTime, StacksOf};
+use gpuwhy_store::{StackTime, StacksOf};
+use gpuwhy_window::LoadedStack;
 
 use crate::text::safe;
 

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use gpuwhy_store::{Scope, Trace};
+use gpuwhy_store::Trace;
+use gpuwhy_window::Scope;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use gpuwhy_model::Span;
-use gpuwhy_store::{Limits, QueryError, Scope, Trace, Value, Window};
+use gpuwhy_store::{Limits, QueryError, Trace, Value};
+use gpuwhy_window::{Scope, Window};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -13,7 +13,6 @@ mod lock;
 mod older;
 mod reader;
 mod schema;
-mod site;
 mod spans;
 mod stack_times;
 mod window;
@@ -24,10 +23,6 @@ pub use error::{QueryError, StoreError};
 pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
-pub use site::{is_same_origin, site_position};
 pub use spans::{CallSpan, WaitSpan};
 pub use stack_times::{StackSum, StackSums, StackTime, StackTimes, StacksOf};
-pub use window::{
-    CallSecond, CallSum, Covered, LoadedStack, Op, Scope, SessionFacts, Thread, ThreadSecond, ThreadSum, Window,
-};
 pub use writer::{Options, Writer};

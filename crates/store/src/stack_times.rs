@@ -1,10 +1,11 @@
 //! How much time passed in each stack: what flame graphs are made of.
 
 use gpuwhy_model::StackId;
+use gpuwhy_window::LoadedStack;
 use rusqlite::types::Value as Parameter;
 
 use crate::window::{Source, StackLoader};
-use crate::{Filter, Limits, LoadedStack, QueryError, Trace, Truncation, Value};
+use crate::{Filter, Limits, QueryError, Trace, Truncation, Value};
 
 /// Whose stacks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use gpuwhy_model::{
     Call, Frame, FrameKind, PythonEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch, WaitReason,
     WalkEnd,
 };
-use gpuwhy_store::{Filter, Limits, Scope, StacksOf, Trace, Truncation, Value, Writer};
+use gpuwhy_store::{Filter, Limits, StacksOf, Trace, Truncation, Value, Writer};
+use gpuwhy_window::Scope;
 use support::*;
 
 const TORCH: &str = "/opt/conda/lib/python3.10/site-packages/torch/nn/modules/module.py";

@@ -10,7 +10,8 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use gpuwhy_model::Session;
-use gpuwhy_store::{Filter, Limits, Options, SCHEMA_VERSION, Scope, StoreError, Trace, Writer};
+use gpuwhy_store::{Filter, Limits, Options, SCHEMA_VERSION, StoreError, Trace, Writer};
+use gpuwhy_window::Scope;
 use support::*;
 use tempfile::TempDir;
 

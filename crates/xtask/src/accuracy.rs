@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gpuwhy_model::Explanation;
-use gpuwhy_store::{Scope, Trace};
+use gpuwhy_store::Trace;
 use gpuwhy_testbed::{SCENARIOS, Scenario, ScenarioTruth, Setup, Testbed};
+use gpuwhy_window::Scope;
 use serde_json::{Value, json};
 
 use crate::bench::{Gpuwhy, build_gpuwhy, machine_facts};

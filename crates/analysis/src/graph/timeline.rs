@@ -4,7 +4,8 @@ use gpuwhy_model::ThreadId;
 
 use super::Activity;
 use crate::class::WaitClass;
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::Waiting;
 
 /// A thread's clocks are read every second; it is watched until about then.
 const WATCHED_AFTER_NS: u64 = 1_500_000_000;

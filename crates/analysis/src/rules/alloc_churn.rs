@@ -57,7 +57,7 @@ impl Churn {
     fn of(case: &ThreadCase<'_, '_>) -> Self {
         let of_class = |wanted| steady(case.situation, case.thread, move |op| op.class == wanted);
         let (allocs, frees) = (of_class(CallClass::Alloc), of_class(CallClass::Free));
-        let own = case.situation.dispatchers.iter().filter(|one| one.process_id == case.thread.process_id);
+        let own = case.dispatchers.iter().filter(|one| one.process_id == case.thread.process_id);
         let (mut made, mut given_back, mut seconds) = (0u64, 0u64, 0);
         for thread in own {
             let of_class = |wanted| steady(case.situation, thread, move |op| op.class == wanted);

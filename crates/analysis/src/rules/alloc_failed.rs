@@ -13,10 +13,10 @@
 //! `memory-leak`.
 
 use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, LifeKind, ProcessId, Severity, ThreadId};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
-use crate::case::{Verdict, edge, own_process, victim};
+use crate::case::{JobCase, Verdict, edge, own_process, victim};
 use crate::confidence::{self, Backing};
 use crate::places;
 use crate::situation::Situation;
@@ -40,9 +40,9 @@ const FIX: &[&str] = &[
     "Look at who else uses the GPU, and at fragmentation (expandable_segments:True).",
 ];
 
-fn check(situation: &Situation<'_>) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> =
-        situation.job().into_iter().filter_map(|process| of_process(situation, process)).collect();
+fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
+    let processes = case.situation.job().into_iter();
+    let mut verdicts: Vec<Verdict> = processes.filter_map(|process| of_process(case, process)).collect();
     if verdicts.is_empty() {
         let why = "no allocation of GPU memory failed".to_owned();
         verdicts.push(Verdict::RuledOut { cause: RULE.cause, why, share: 0.0 });
@@ -50,7 +50,8 @@ fn check(situation: &Situation<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-fn of_process(situation: &Situation<'_>, process: ProcessId) -> Option<Verdict> {
+fn of_process(case: &JobCase<'_, '_>, process: ProcessId) -> Option<Verdict> {
+    let situation = case.situation;
     let is_alloc = |sum: &&CallSum| {
         situation.process_id(sum.thread) == Some(process) && situation.class_of(sum.op) == Some(CallClass::Alloc)
     };
@@ -63,7 +64,7 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Option<Verdict> 
     if !rows.is_empty() && rows.iter().all(|call| call.ret_code != OUT_OF_MEMORY) {
         return None;
     }
-    Some(Verdict::Found(Box::new(finding(situation, worst.thread, errors, total, &rows))))
+    Some(Verdict::Found(Box::new(finding(case, worst.thread, errors, total, &rows))))
 }
 
 fn failed_rows<'w>(situation: &Situation<'w>, process: ProcessId) -> Vec<&'w Call> {
@@ -75,7 +76,8 @@ fn failed_rows<'w>(situation: &Situation<'w>, process: ProcessId) -> Vec<&'w Cal
     situation.window.calls.rows.iter().filter(is_failed).collect()
 }
 
-fn finding(situation: &Situation<'_>, thread: ThreadId, errors: u64, total: u64, rows: &[&Call]) -> Finding {
+fn finding(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64, total: u64, rows: &[&Call]) -> Finding {
+    let situation = case.situation;
     let name = situation.name(thread);
     let most = rows.iter().filter_map(|call| call.bytes).max();
     let asked = most.map_or_else(String::new, |most| format!(", the largest for {}", bytes(most)));
@@ -88,7 +90,7 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, errors: u64, total: u64,
         let what = "the process ended within a second of the last failure".to_owned();
         chain = chain.then(edge(what, Evidence::Explicit, 0, Vec::new()));
     }
-    let severity = if end || is_habit(situation, thread, errors) { Severity::High } else { Severity::Medium };
+    let severity = if end || is_habit(case, thread, errors) { Severity::High } else { Severity::Medium };
     let failed = |call: &Call| call.ret_code != 0 && situation.class_of(call.op) == Some(CallClass::Alloc);
     Finding {
         id: String::new(),
@@ -119,9 +121,9 @@ fn ended_soon(situation: &Situation<'_>, thread: ThreadId, rows: &[&Call]) -> bo
     })
 }
 
-fn is_habit(situation: &Situation<'_>, thread: ThreadId, errors: u64) -> bool {
-    let process = situation.process_id(thread);
-    let own = situation.dispatchers.iter().filter(|dispatcher| dispatcher.process_id == process);
+fn is_habit(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64) -> bool {
+    let process = case.situation.process_id(thread);
+    let own = case.dispatchers.iter().filter(|dispatcher| dispatcher.process_id == process);
     let steps = own.filter_map(|dispatcher| dispatcher.steps.as_ref()).map(|steps| steps.count).max();
     errors >= HABIT && steps.is_none_or(|steps| errors.saturating_mul(STEPS_BETWEEN) >= steps)
 }

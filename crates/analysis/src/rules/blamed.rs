@@ -10,7 +10,8 @@ use crate::class::WaitClass;
 use crate::confidence::Backing;
 use crate::graph::{self, Activity, Blame, Culprit};
 use crate::places;
-use crate::situation::{Situation, Waiting};
+use crate::situation::Situation;
+use crate::waiting::Waiting;
 use crate::waits::{ClassSum, longest};
 use crate::words::{duration, percent, share};
 

@@ -17,7 +17,7 @@ use gpuwhy_model::{Cause, Chain, Evidence, Severity, TimePart};
 use super::launch_bound::blocked_launches_ns;
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::is_sync_point;
+use crate::sync_point::is_sync_point;
 use crate::words::{duration, percent};
 
 pub const RULE: Rule = Rule { cause: Cause::GpuBusy, page: include_str!("gpu_busy.rs"), check: Check::Thread(check) };

@@ -12,11 +12,12 @@
 //! update parameters in place (`cudaGraphExecUpdate`, static input tensors) instead of capturing anew.
 
 use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence};
-use gpuwhy_store::Op;
+use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::{is_launch, steady};
+use crate::dispatcher::steady;
+use crate::situation::is_launch;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
@@ -50,7 +51,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 }
 
 fn is_capture(op: &Op) -> bool {
-    op.class == CallClass::Graph && !is_launch(Some(op))
+    op.class == CallClass::Graph && !is_launch(op)
 }
 
 fn tell(

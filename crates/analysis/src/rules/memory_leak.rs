@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use gpuwhy_model::{
     Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId, ThreadId,
 };
-use gpuwhy_store::Op;
+use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
-use crate::case::{Verdict, edge, own_process, victim};
+use crate::case::{JobCase, Verdict, edge, own_process, victim};
 use crate::confidence::{self, Backing};
 use crate::ledger::{self, Entry, Ledger};
 use crate::places;
@@ -48,7 +48,8 @@ const FIX: &[&str] = &[
     "Free it, or allocate once and reuse it.",
 ];
 
-fn check(situation: &Situation<'_>) -> Vec<Verdict> {
+fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
+    let situation = case.situation;
     situation.job().into_iter().map(|process| of_process(situation, process)).collect()
 }
 

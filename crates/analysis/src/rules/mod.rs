@@ -25,8 +25,7 @@ mod takers;
 
 use gpuwhy_model::Cause;
 
-use crate::case::{ThreadCase, Verdict};
-use crate::situation::Situation;
+use crate::case::{JobCase, ThreadCase, Verdict};
 
 pub struct Rule {
     pub cause: Cause,
@@ -40,7 +39,7 @@ pub(crate) enum Check {
     /// Asked about every thread that feeds a GPU.
     Thread(fn(&ThreadCase<'_, '_>) -> Verdict),
     /// Asked once.
-    Job(fn(&Situation<'_>) -> Vec<Verdict>),
+    Job(fn(&JobCase<'_, '_>) -> Vec<Verdict>),
 }
 
 /// Every rule, in the order of the causes.

@@ -19,7 +19,7 @@ use gpuwhy_model::{
 
 use super::memory_reclaim::allowed;
 use super::{Check, Rule, advice};
-use crate::case::{Verdict, edge};
+use crate::case::{JobCase, Verdict, edge};
 use crate::confidence::{self, Backing};
 use crate::situation::Situation;
 
@@ -33,7 +33,8 @@ const FIX: &[&str] = &[
     "Or use less: fewer workers, smaller prefetch, no copy of the dataset in each worker.",
 ];
 
-fn check(situation: &Situation<'_>) -> Vec<Verdict> {
+fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
+    let situation = case.situation;
     let kills = situation.window.life.iter().filter(|life| life.kind == LifeKind::OomKill);
     let family = Family::of(situation);
     let mut seen = BTreeSet::new();

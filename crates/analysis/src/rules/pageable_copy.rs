@@ -14,11 +14,11 @@
 //! `non_blocking=True`.
 
 use gpuwhy_model::{CallClass, Cause, Chain, Evidence};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::is_sync_point;
+use crate::sync_point::is_sync_point;
 use crate::words::{bytes, duration, percent};
 
 pub const RULE: Rule =

@@ -17,11 +17,11 @@
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
 use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, TimePart};
-use gpuwhy_store::CallSum;
+use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::{is_launch, is_sync_point};
+use crate::sync_point::is_sync_point;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
@@ -140,7 +140,7 @@ impl Gaps {
                     gaps.add(last, call);
                 }
                 launches = 0;
-            } else if is_launch(case.situation.op(call.op)) {
+            } else if case.situation.is_launch(call.op) {
                 launches += 1;
                 last_launch_ns = call.start_ns;
             }

@@ -6,7 +6,7 @@ use gpuwhy_model::{
     ProcessId, Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget,
     WorkKind,
 };
-use gpuwhy_store::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
+use gpuwhy_window::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 
 pub const START_NS: u64 = 1_790_000_000_000_000_000;
 pub const US: u64 = 1_000;

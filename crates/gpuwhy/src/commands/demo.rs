@@ -14,8 +14,9 @@ use gpuwhy_capture::capabilities;
 use gpuwhy_model::Explanation;
 use gpuwhy_questions::Control;
 use gpuwhy_questions::units::parse_duration;
-use gpuwhy_store::{Scope, Trace};
+use gpuwhy_store::Trace;
 use gpuwhy_testbed::{SCENARIOS, Scenario, Setup, Testbed};
+use gpuwhy_window::Scope;
 
 use super::explain;
 use crate::print::{self, Columns};

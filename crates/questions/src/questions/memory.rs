@@ -3,7 +3,7 @@ mod unknown;
 
 use clap::Args;
 use gpuwhy_model::{CallClass, ProcessId, Span};
-use gpuwhy_store::{Scope, Window};
+use gpuwhy_window::{Scope, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

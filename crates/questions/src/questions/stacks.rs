@@ -1,6 +1,7 @@
 use clap::{Args, ValueEnum};
 use gpuwhy_model::{Frame, FrameKind, PythonEnd, WalkEnd};
-use gpuwhy_store::{Filter, Limits, LoadedStack, StackSum, StackTime, StacksOf};
+use gpuwhy_store::{Filter, Limits, StackSum, StackTime, StacksOf};
+use gpuwhy_window::LoadedStack;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

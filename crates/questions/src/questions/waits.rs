@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use gpuwhy_analysis::{DispatchThread, DispatchThreads, StepParts};
 use gpuwhy_model::{Breakdown, Part as TimeOf, Span, ThreadId, TimePart};
-use gpuwhy_store::ThreadSecond;
+use gpuwhy_window::ThreadSecond;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, StackId, ThreadId};
+use gpuwhy_window::{CallSecond, Window};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned, word};
-use super::{CallSecond, Window};
 
 const MOST_CALLS: usize = 100_000;
 const MOST_MEMORY_CALLS: usize = 200_000;

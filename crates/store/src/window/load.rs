@@ -1,9 +1,10 @@
 //! Loading a window: one consistent look at a file that may be written to meanwhile.
 
 use gpuwhy_model::Span;
+use gpuwhy_window::{Scope, Window};
 
 use super::source::Source;
-use super::{Scope, Window, calls, names, records, stacks, sums};
+use super::{calls, names, records, stacks, sums};
 use crate::{StoreError, Trace};
 
 impl Trace {

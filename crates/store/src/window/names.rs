@@ -4,9 +4,9 @@ use gpuwhy_model::{
     CallClass, Layer, LifeKind, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId, TargetKind, ThreadId,
     WaitTarget,
 };
+use gpuwhy_window::{Op, SessionFacts, Thread, Window};
 
 use super::source::{Source, id, signed, unsigned, word};
-use super::{Op, SessionFacts, Thread, Window};
 
 /// The most turns in lives that are kept.
 const MOST_LIFE: i64 = 10_000;

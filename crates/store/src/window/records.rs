@@ -3,9 +3,9 @@
 use gpuwhy_model::{
     CpuTaker, IoRequest, KernelWork, OpId, Span, StackId, StandsFor, Stretch, TargetId, ThreadId, WaitReason, WorkKind,
 };
+use gpuwhy_window::Window;
 use rusqlite::Row;
 
-use super::Window;
 use super::source::{Source, id, unsigned, word};
 
 /// The most rows that are kept in memory, about 130 bytes each.

@@ -2,20 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{ThreadId, ThreadTimes};
+use gpuwhy_model::ThreadId;
+use gpuwhy_window::{Scope, ThreadSecond};
 
 use super::source::{Source, id, unsigned};
 use super::sums::{self, bucket_bounds};
-use super::{CallSum, Scope};
 use crate::{StoreError, Trace};
-
-/// About a second of a thread.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ThreadSecond {
-    pub times: ThreadTimes,
-    /// One for each function it called.
-    pub calls: Vec<CallSum>,
-}
 
 impl Trace {
     /// The seconds of these threads, in the order of time.

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_model::Span;
+use gpuwhy_window::Covered;
 use rusqlite::{Connection, Params, Row};
-
-use super::Covered;
 
 /// How many equal parts of a span give equal numbers of rows.
 const SLICES: u64 = 64;

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use gpuwhy_model::{
     Frame, FrameKind, PythonEnd, StackId, StackMoment, StackSample, StackWalks, ThreadId, WalkEnd, WalksEnded,
 };
+use gpuwhy_window::{LoadedStack, Scope, Window, site_position};
 use hashbrown::HashMap;
 use rusqlite::Row;
 
 use super::source::{Source, id, unsigned, word};
 use super::sums::bucket_bounds;
-use super::{LoadedStack, Scope, Window};
-use crate::site::site_position;
 use crate::{StoreError, Trace};
 
 /// The most stacks, and frames in all of them, that are kept in memory: those in which most time passed.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, WaitReason, WorkKind};
+use gpuwhy_window::{CallSecond, CallSum, Scope, ThreadSum, Window};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
-use super::{CallSecond, CallSum, Scope, ThreadSum, Window, stacks};
+use super::stacks;
 use crate::histogram;
 
 /// Sums are kept for about a second from their bucket on: one that lies mostly in the window belongs to it.

@@ -5,6 +5,7 @@
 //! frames of an epoch together with the last event that cites them.
 
 use gpuwhy_model::{Frame, Stack, StackId, WalkEnd};
+use gpuwhy_window::site_position;
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
@@ -12,7 +13,6 @@ use super::names::{Name, next_id};
 use super::retention::Cap;
 use super::{Writer, bits, cut_to};
 use crate::StoreError;
-use crate::site::site_position;
 
 /// The most frames that are remembered. Their names take memory, too.
 const MOST_FRAMES: usize = 1 << 15;

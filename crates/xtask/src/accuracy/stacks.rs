@@ -10,8 +10,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use gpuwhy_model::{Call, Stack};
-use gpuwhy_store::{LoadedStack, Scope, Trace};
+use gpuwhy_store::Trace;
 use gpuwhy_testbed::stacks::{PROGRAMS, Program, Python, Score, Witness, Witnesses};
+use gpuwhy_window::{LoadedStack, Scope};
 use serde_json::{Value, json};
 
 use self::py_spy::PySpy;

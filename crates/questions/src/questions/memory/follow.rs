@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_analysis::ledger::{Entry, Ledger, layer, memory_calls};
 use gpuwhy_model::{Call, CallClass, Histogram, ProcessId, Span};
-use gpuwhy_store::{LoadedStack, Op, Window};
+use gpuwhy_window::{LoadedStack, Op, Window};
 
 use super::{Churn, FailedAllocation, Fragmentation, MemoryKind, Place, Point, Pool, Site};
 

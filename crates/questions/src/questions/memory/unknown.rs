@@ -2,7 +2,7 @@
 
 use gpuwhy_analysis::ledger::{is_free, layer};
 use gpuwhy_model::{CallClass, ProcessId, Span};
-use gpuwhy_store::{Op, Window};
+use gpuwhy_window::{Op, Window};
 
 use super::follow::{Followed, is_unfollowed};
 

@@ -1,13 +1,15 @@
 //! From a file to an explanation: what a tracer writes is what is explained.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../analysis/tests/support/mod.rs"]
 mod support;
 
 use std::path::{Path, PathBuf};
 
 use gpuwhy_analysis::explain;
 use gpuwhy_model::{CallStats, Cause, Process, SessionEnd, TargetKind, WaitReason};
-use gpuwhy_store::{Options, Scope, Trace, Window, Writer};
+use gpuwhy_store::{Options, Trace, Writer};
+use gpuwhy_window::{CallSecond, Scope, Window};
 use support::*;
 use tempfile::TempDir;
 
@@ -52,7 +54,7 @@ fn write_names(writer: &mut Writer, window: &Window) {
 
 /// One bucket a second for each thread and function.
 fn stats(window: &Window) -> Vec<CallStats> {
-    let of = |second: &gpuwhy_store::CallSecond| {
+    let of = |second: &CallSecond| {
         let sum = window.call_sums.iter().find(|sum| sum.thread == second.thread && sum.op == second.op).unwrap();
         CallStats {
             bucket_ns: second.bucket_ns,

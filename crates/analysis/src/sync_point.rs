@@ -1,0 +1,23 @@
+//! Which calls wait for the GPU, whatever they are there for.
+
+use gpuwhy_model::CallClass;
+use gpuwhy_window::CallSum;
+
+use crate::situation::Situation;
+
+/// A copy that holds its caller this long, for so few bytes, waits for the GPU and not for the bytes.
+const WAITING_COPY_NS: u64 = 50_000;
+const WAITING_COPY_BYTES_PER_NS: f64 = 0.2;
+
+/// Whether the calls wait for the GPU: synchronizations, and copies that take far longer than their bytes would.
+pub(crate) fn is_sync_point(situation: &Situation<'_>, sum: &CallSum) -> bool {
+    match situation.class_of(sum.op) {
+        Some(CallClass::Sync) => true,
+        Some(CallClass::Copy) => {
+            let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
+            let mean_ns = busy_ns / sum.calls.max(1);
+            mean_ns >= WAITING_COPY_NS && (sum.bytes as f64) < busy_ns as f64 * WAITING_COPY_BYTES_PER_NS
+        }
+        _ => false,
+    }
+}

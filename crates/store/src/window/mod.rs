@@ -1,0 +1,13 @@
+//! Loads a [`Window`](gpuwhy_window::Window) from the file.
+
+mod calls;
+mod load;
+mod names;
+mod records;
+mod seconds;
+pub(crate) mod source;
+mod stacks;
+mod sums;
+
+pub(crate) use source::Source;
+pub(crate) use stacks::StackLoader;

@@ -1,0 +1,107 @@
+//! The window itself, who and what it names, and which rows it has.
+
+use std::collections::BTreeMap;
+
+use gpuwhy_model::{
+    Call, CallClass, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId, ProcessLife, Span,
+    StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, WaitTarget,
+};
+
+use crate::stack::LoadedStack;
+use crate::sums::{CallSecond, CallSum, ThreadSum};
+
+/// Which part of a trace to load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope {
+    pub from_ns: Option<u64>,
+    pub to_ns: Option<u64>,
+    /// Only what threads of this process suffer from; everybody may be to blame.
+    pub pid: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Window {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub pid: Option<u32>,
+    pub sessions: Vec<SessionFacts>,
+    pub processes: BTreeMap<ProcessId, Process>,
+    pub threads: BTreeMap<ThreadId, Thread>,
+    pub ops: BTreeMap<OpId, Op>,
+    pub modules: BTreeMap<ModuleId, String>,
+    pub targets: BTreeMap<TargetId, WaitTarget>,
+    /// One for each thread and function.
+    pub call_sums: Vec<CallSum>,
+    /// One for each second, thread and function.
+    pub call_seconds: Vec<CallSecond>,
+    /// One for each thread whose clocks were kept.
+    pub thread_sums: Vec<ThreadSum>,
+    /// One for each process and device.
+    pub io_usage: Vec<IoUsage>,
+    pub stretches: Covered<Stretch>,
+    pub kernel_work: Covered<KernelWork>,
+    pub io_requests: Covered<IoRequest>,
+    /// All calls within the spans; outside of them only the slowest and failed ones.
+    pub calls: Covered<Call>,
+    /// Calls that allocated or freed memory.
+    pub memory_calls: Covered<Call>,
+    /// Those that calls and stretches cite; of very many, the ones in which most time passed.
+    pub stacks: BTreeMap<StackId, LoadedStack>,
+    /// Where threads were seen running, one for each thread and stack.
+    pub samples: Vec<StackSample>,
+    /// One for each moment and way to end, of all stacks that were taken.
+    pub stack_walks: Vec<StackWalks>,
+    /// Kills, ends of traced processes, and who started those that were killed.
+    pub life: Vec<ProcessLife>,
+    /// What the file cannot tell, in words.
+    pub gaps: Vec<String>,
+}
+
+/// Rows in the order of time, and the times of which there are all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Covered<T> {
+    pub rows: Vec<T>,
+    pub spans: Vec<Span>,
+}
+
+impl<T> Default for Covered<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), spans: Vec::new() }
+    }
+}
+
+impl<T> Covered<T> {
+    /// Nanoseconds of which there are all rows.
+    pub fn covered_ns(&self) -> u64 {
+        self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.to_ns.saturating_sub(span.from_ns)))
+    }
+}
+
+/// A run of the tracer, as far as it says what is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionFacts {
+    pub started_ns: u64,
+    /// `None` while it runs, and when the tracer was killed.
+    pub ended_ns: Option<u64>,
+    /// The tracer's own command line.
+    pub command: String,
+    /// Finished calls the kernel counted; known at the end.
+    pub seen: Option<u64>,
+    pub stored: u64,
+    pub losses: BTreeMap<String, u64>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thread {
+    pub process: ProcessId,
+    pub tid: u32,
+    pub comm: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    pub name: String,
+    pub layer: Layer,
+    pub class: CallClass,
+}

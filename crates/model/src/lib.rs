@@ -8,8 +8,10 @@ mod call;
 mod cost;
 mod finding;
 mod histogram;
+mod label;
 mod loss;
 mod process;
+mod sample;
 mod session;
 mod stack;
 mod stretch;
@@ -23,8 +25,10 @@ pub use finding::{
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
 pub use histogram::Histogram;
+pub use label::Label;
 pub use loss::{LossReason, Losses};
 pub use process::{LifeKind, Process, ProcessLife};
+pub use sample::Sample;
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
 pub use stretch::{

@@ -285,6 +285,22 @@ tables! {
         reason TEXT "" "Why.";
         session_id INTEGER "" "The run of the tracer.";
     }
+    view sample_values "What was measured again and again beside the calls: metrics of devices, counters of links, pressure." {
+        at_ns INTEGER "ns since epoch" "When.";
+        name TEXT "" "What was measured, in words with dots.";
+        device TEXT "" "What it was measured on, where there is more than one.";
+        value REAL "" "The value, in its `unit`.";
+        unit TEXT "" "Unit of the value; an empty text for a plain number.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
+    view labels "What processes belong to, as their surroundings name it: one row per process and key." {
+        pid INTEGER "" "Process.";
+        comm TEXT "" "The process's name.";
+        key TEXT "" "What the value says: `container`, `pod`, `rank`...";
+        value TEXT "" "The value.";
+        process_id INTEGER "" "`processes.id`.";
+        session_id INTEGER "" "The run of the tracer.";
+    }
     table nccl_events "One row per collective operation." {
         timestamp_ns INTEGER "ns since epoch" "Start.";
         duration_ns INTEGER "ns" "Duration.";
@@ -565,6 +581,31 @@ tables! {
         python_end TEXT "" "How the walk over Python's frames ended.";
         count INTEGER "walks" "Walks that ended so.";
         walking_ns INTEGER "ns" "How long they took, together.";
+    }
+    table sample_series "Things that are measured again and again. Read `sample_values` instead." {
+        id INTEGER "" "Names the thing.";
+        session_id INTEGER "" "Session.";
+        name TEXT "" "What is measured.";
+        unit TEXT "" "Unit of the values; an empty text for plain numbers.";
+        device TEXT "" "What it is measured on, where there is more than one.";
+    }
+    table samples "The table behind `sample_values`." {
+        at_ns INTEGER "ns since epoch" "When.";
+        series_id INTEGER "" "`sample_series.id`.";
+        value REAL "" "The value.";
+    }
+    table process_labels "The table behind `labels`." {
+        process_id INTEGER "" "`processes.id`.";
+        key TEXT "" "What the value says.";
+        value TEXT "" "The value.";
+    }
+    table explanations "What `explain` found, as it was told at that time." {
+        session_id INTEGER "" "Session.";
+        at_ns INTEGER "ns since epoch" "When it was found.";
+        from_ns INTEGER "ns since epoch" "Start of the span that was looked at.";
+        to_ns INTEGER "ns since epoch" "Its end.";
+        version TEXT "" "Version of gpuwhy whose rules looked.";
+        explanation TEXT "" "The whole answer as JSON, as `gpuwhy explain --json` prints it.";
     }
     table rung_changes "The table behind `rungs`." {
         session_id INTEGER "" "Session.";

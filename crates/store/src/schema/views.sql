@@ -360,3 +360,25 @@ SELECT
   stack_walks.walking_ns AS walking_ns,
   stack_walks.session_id AS session_id
 FROM stack_walks;
+
+CREATE VIEW sample_values AS
+SELECT
+  samples.at_ns AS at_ns,
+  sample_series.name AS name,
+  sample_series.device AS device,
+  samples.value AS value,
+  sample_series.unit AS unit,
+  sample_series.session_id AS session_id
+FROM samples
+CROSS JOIN sample_series ON sample_series.id = samples.series_id;
+
+CREATE VIEW labels AS
+SELECT
+  processes.pid AS pid,
+  processes.comm AS comm,
+  process_labels.key AS key,
+  process_labels.value AS value,
+  process_labels.process_id AS process_id,
+  processes.session_id AS session_id
+FROM process_labels
+CROSS JOIN processes ON processes.id = process_labels.process_id;

@@ -11,6 +11,7 @@ mod open;
 mod records;
 mod retention;
 mod room;
+mod samples;
 mod stacks;
 mod starts;
 mod sums;
@@ -29,6 +30,7 @@ use dictionary::Dictionaries;
 use names::Names;
 use retention::Cap;
 use room::LastRoom;
+use samples::Series;
 use stacks::Stacks;
 
 /// How long to wait for another program that holds the file, such as `sqlite3` in the middle of a write.
@@ -50,6 +52,7 @@ pub struct Writer {
     names: Names,
     dictionaries: Dictionaries,
     stacks: Stacks,
+    series: Series,
     moved: MovedCalls,
     /// The latest start of what the records hold so far.
     newest_record_ns: u64,

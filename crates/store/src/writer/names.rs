@@ -42,6 +42,8 @@ pub(super) enum Name {
     Frame { id: u32, frame: Frame },
     Stack(NamedStack),
     Kernel { process: ProcessId, handle: u64, name: String },
+    Label { process: ProcessId, key: String, value: String },
+    Series { id: u32, name: String, unit: String, device: Option<String> },
 }
 
 impl Writer {
@@ -204,6 +206,14 @@ impl Name {
             Self::Kernel { process, handle, name } => {
                 insert("INSERT OR REPLACE INTO kernels VALUES (?, ?, ?)", params![process.0, bits(*handle), cut(name)])
             }
+            Self::Label { process, key, value } => insert(
+                "INSERT OR REPLACE INTO process_labels VALUES (?, ?, ?)",
+                params![process.0, cut(key), cut(value)],
+            ),
+            Self::Series { id, name, unit, device } => insert(
+                "INSERT INTO sample_series VALUES (?, ?, ?, ?, ?)",
+                params![id, session, cut(name), cut(unit), device.as_deref().map(cut)],
+            ),
         }
     }
 }

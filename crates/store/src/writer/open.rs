@@ -13,6 +13,7 @@ use super::dictionary::{Dictionaries, newest_event};
 use super::names::Names;
 use super::retention::Cap;
 use super::room::LastRoom;
+use super::samples::Series;
 use super::stacks::Stacks;
 use super::{Options, PATIENCE, Writer, cut, not_negative, signed};
 use crate::StoreError;
@@ -126,6 +127,7 @@ fn start(
         names: Names::load(&connection)?,
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
         stacks: Stacks::load(&connection, cap.as_ref(), newest_event(&connection)?)?,
+        series: Series::load(&connection)?,
         moved: MovedCalls::default(),
         newest_record_ns: 0,
         session: id,

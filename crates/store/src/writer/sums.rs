@@ -45,7 +45,11 @@ impl Writer {
         self.sums(slice::from_ref(change), |writer, change| write_rung(&writer.connection, writer.session, change))
     }
 
-    fn sums<T>(&mut self, items: &[T], write: impl Fn(&Self, &T) -> rusqlite::Result<usize>) -> Result<(), StoreError> {
+    pub(super) fn sums<T>(
+        &mut self,
+        items: &[T],
+        write: impl Fn(&Self, &T) -> rusqlite::Result<usize>,
+    ) -> Result<(), StoreError> {
         for slice in items.chunks(self.sums_per_transaction()) {
             self.make_room()?;
             let bytes =

@@ -7,6 +7,7 @@ use gpuwhy_model::{ThreadId, ThreadTimes};
 use super::source::{Source, id, unsigned};
 use super::sums::{self, bucket_bounds};
 use super::{CallSum, Scope};
+use crate::cells::read;
 use crate::{StoreError, Trace};
 
 /// About a second of a thread.
@@ -37,9 +38,9 @@ fn load(
     let mut seconds: BTreeMap<ThreadId, Vec<ThreadSecond>> = BTreeMap::new();
     let buckets = bucket_bounds(scope);
     source.each(&sums::threads_sql(source), buckets, |row| {
-        let Some(thread) = id(row, 0)?.map(ThreadId).filter(|thread| threads.contains(thread)) else { return Ok(()) };
-        let times = sums::times(row, thread)?;
-        seconds.entry(thread).or_default().push(ThreadSecond { times, calls: Vec::new() });
+        let times = read::<ThreadTimes>(row, 0).filter(|times| threads.contains(&times.thread));
+        let Some(times) = times else { return Ok(()) };
+        seconds.entry(times.thread).or_default().push(ThreadSecond { times, calls: Vec::new() });
         Ok(())
     })?;
     source.each(&sums::calls_sql(source), buckets, |row| {

@@ -11,6 +11,7 @@ mod open;
 mod records;
 mod retention;
 mod room;
+mod rows;
 mod samples;
 mod stacks;
 mod starts;
@@ -202,16 +203,7 @@ fn bits(value: u64) -> i64 {
     value.cast_signed()
 }
 
-/// SQLite has no NaN and takes it for a value that is missing, so it becomes 0.
-fn not_negative(value: f64) -> f64 {
-    value.max(0.0)
-}
-
-fn share(value: f64) -> f64 {
-    not_negative(value).min(1.0)
-}
-
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     cut_to(MOST_TEXT_BYTES, text)
 }
 

@@ -21,6 +21,22 @@ macro_rules! words {
             }
         }
 
+        impl $crate::Scalar for $name {
+            const TYPE: $crate::CellType = $crate::CellType::Text;
+
+            fn to_cell(&self) -> $crate::Cell<'_> {
+                $crate::Cell::Text(self.as_str().into())
+            }
+
+            /// `None` for words of other versions.
+            fn from_cell(cell: $crate::Cell<'_>) -> Option<Self> {
+                match cell {
+                    $crate::Cell::Text(word) => Self::ALL.iter().copied().find(|one| one.as_str() == word),
+                    _ => None,
+                }
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())

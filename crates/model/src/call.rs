@@ -1,5 +1,6 @@
 //! One call into a GPU library, and the sums over many.
 
+use crate::record::record;
 use crate::{Direction, Histogram, WaitReason, WorkKind};
 
 macro_rules! ids {
@@ -7,6 +8,19 @@ macro_rules! ids {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
+
+        impl $crate::Scalar for $name {
+            const TYPE: $crate::CellType = $crate::CellType::Integer;
+
+            fn to_cell(&self) -> $crate::Cell<'_> {
+                $crate::Cell::Integer(self.0.into())
+            }
+
+            /// Ids are small numbers; one that is not belongs to nothing.
+            fn from_cell(cell: $crate::Cell<'_>) -> Option<Self> {
+                u32::from_cell(cell).map(Self)
+            }
+        }
     )+};
 }
 
@@ -21,6 +35,8 @@ ids! {
     OpId
     /// A stack in the trace file.
     StackId
+    /// Something threads wait on, named once in the trace file.
+    TargetId
 }
 
 /// One finished call, ready to be stored.
@@ -92,27 +108,43 @@ pub struct Wait {
     pub preempted_by: Option<ThreadId>,
 }
 
-/// Every call of one thread into one function within one bucket of time, kept or not.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CallStats {
-    pub bucket_ns: u64,
-    pub thread: ThreadId,
-    pub op: OpId,
-    pub count: u64,
-    pub sum_ns: u64,
-    pub min_ns: u64,
-    pub max_ns: u64,
-    pub runqueue_ns: u64,
-    pub blocked_ns: u64,
-    pub bytes: u64,
-    pub errors: u64,
-    pub histogram: Histogram,
-    /// Share of the time the function was probed; counts are exact at 1.
-    pub fraction: f64,
-    /// Calls made, estimated; equal to `count` when every call was seen.
-    pub estimate: u64,
-    /// Of the estimate; 0 when it is exact.
-    pub variance: f64,
+record! {
+    /// Every call of one thread into one function within one bucket of time, kept or not.
+    #[derive(Clone, Debug, PartialEq)]
+    CallStats in call_counts (bucket_ns, thread_id, op_id) since 1 "The table behind `call_stats`."
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// `ops.id`.
+        op in op_id: OpId;
+        /// Finished calls that were seen.
+        count: u64 [unit("calls"), merge(Add)];
+        /// Sum of the durations of the calls seen, as are all that follow.
+        sum_ns: u64 [unit("ns"), merge(Add)];
+        /// Shortest.
+        min_ns: u64 [unit("ns"), merge(Least)];
+        /// Longest.
+        max_ns: u64 [unit("ns"), merge(Most)];
+        /// Sum of their time runnable without a CPU.
+        runqueue_ns: u64 [unit("ns"), merge(Add)];
+        /// Sum of their time blocked.
+        blocked_ns: u64 [unit("ns"), merge(Add)];
+        /// Sum of their sizes.
+        bytes: u64 [unit("bytes"), merge(Add)];
+        /// Calls that returned an error.
+        errors: u64 [unit("calls"), merge(Add)];
+        /// Share of the time the function was probed, or of the calls that were seen where a bucket came in parts; counts
+        /// are exact at 1.
+        fraction: f64 as Share;
+        /// Durations as JSON, `[[lower bound in ns, calls], ...]`.
+        histogram: Histogram [merge(Last)];
+        /// Calls made, estimated. Equal to `count` when every call was seen.
+        estimate: u64 [unit("calls"), merge(Add), since(2), earlier("count")];
+        /// Variance of `estimate`; 0 when it is exact. Variances of rows add up.
+        variance: f64 as NotNegative [unit("calls^2"), merge(Add), since(2)];
+    }
 }
 
 impl CallStats {
@@ -140,27 +172,61 @@ impl CallStats {
     }
 }
 
-/// Where a thread's wall time went within one bucket of time, inside traced calls and outside of them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ThreadTimes {
-    pub bucket_ns: u64,
-    pub thread: ThreadId,
-    pub wall_ns: u64,
-    pub runqueue_ns: u64,
-    /// By `WaitReason`, in its order.
-    pub blocked_ns: [u64; WaitReason::COUNT],
-    /// Wall time inside outermost traced calls.
-    pub in_calls_ns: u64,
-    pub in_calls_runqueue_ns: u64,
-    pub in_calls_blocked_ns: u64,
-    /// What tracing took from the thread, estimated.
-    pub tracer_ns: u64,
-    /// The part of `runqueue_ns` in which the cgroup's CPU quota was used up.
-    pub throttled_ns: u64,
-    /// Kernel work in the thread's own time, by `WorkKind`; running and waiting, so it overlaps with the rest.
-    pub work_ns: [u64; WorkKind::COUNT],
-    /// Page faults that had to wait for a device.
-    pub major_faults: u64,
+record! {
+    /// Where a thread's wall time went within one bucket of time, inside traced calls and outside of them.
+    #[derive(Clone, Debug, PartialEq)]
+    ThreadTimes in thread_usage (bucket_ns, thread_id) since 1 "The table behind `thread_times`."
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// Time covered.
+        wall_ns: u64 [unit("ns"), merge(Add)];
+        /// Runnable while another thread had the CPU.
+        runqueue_ns: u64 [unit("ns"), merge(Add)];
+        /// Blocked, by `WaitReason` in its order.
+        blocked_ns: [u64; WaitReason::COUNT] {
+            /// Blocked on a futex: mutexes, condition variables, joins.
+            futex_ns [unit("ns"), merge(Add)];
+            /// Blocked on block I/O.
+            io_ns [unit("ns"), merge(Add)];
+            /// Blocked in a page fault.
+            fault_ns [unit("ns"), merge(Add)];
+            /// Asleep on purpose.
+            sleep_ns [unit("ns"), merge(Add)];
+            /// Blocked in poll, select or epoll.
+            poll_ns [unit("ns"), merge(Add)];
+            /// Blocked on a pipe, socket or other stream.
+            stream_ns [unit("ns"), merge(Add)];
+            /// Blocked in an ioctl, usually the GPU's kernel driver.
+            ioctl_ns [unit("ns"), merge(Add)];
+            /// Blocked on anything else.
+            other_ns [unit("ns"), merge(Add)];
+        };
+        /// Wall time inside outermost traced calls.
+        in_calls_ns: u64 [unit("ns"), merge(Add)];
+        /// Of that, runnable without a CPU.
+        in_calls_runqueue_ns: u64 [unit("ns"), merge(Add)];
+        /// Of that, blocked.
+        in_calls_blocked_ns: u64 [unit("ns"), merge(Add)];
+        /// What tracing took from the thread, estimated.
+        tracer_ns: u64 [unit("ns"), merge(Add), since(2)];
+        /// The part of `runqueue_ns` in which the CPU quota of its cgroup was used up.
+        throttled_ns: u64 [unit("ns"), merge(Add), since(3)];
+        /// Kernel work in the thread's own time, by `WorkKind` in its order.
+        work_ns: [u64; WorkKind::COUNT] {
+            /// Freeing memory for itself or its cgroup, running and waiting: it overlaps with the other times, as do the
+            /// next two.
+            reclaim_ns [unit("ns"), merge(Add), since(3)];
+            /// Moving memory together for large pages, running and waiting.
+            compaction_ns [unit("ns"), merge(Add), since(3)];
+            /// Inside ioctls, running and waiting.
+            ioctl_call_ns [unit("ns"), merge(Add), since(3)];
+        };
+        /// Page faults that had to wait for a device.
+        major_faults: u64 [merge(Add), since(3)];
+    }
 }
 
 impl ThreadTimes {

@@ -1,6 +1,7 @@
 //! What tracing costs, and what the tracer does about it.
 
 use crate::api::words;
+use crate::record::record;
 use crate::{OpId, ProcessId};
 
 words! {
@@ -17,37 +18,68 @@ words! {
     }
 }
 
-/// A function of one process is watched more or less closely from now on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RungChange {
-    pub at_ns: u64,
-    pub process: ProcessId,
-    pub op: OpId,
-    pub rung: Rung,
-    /// Share of the time the function is probed from now on; 1 when it always is.
-    pub fraction: f64,
-    pub reason: String,
+record! {
+    /// A function of one process is watched more or less closely from now on.
+    #[derive(Clone, Debug, PartialEq)]
+    RungChange in rung_changes () since 2 "The table behind `rungs`."
+    given 0 {
+        /// The run of the tracer: `sessions.id`.
+        session_id: u32;
+    }
+    {
+        /// When.
+        at_ns: u64 [unit("ns since epoch")];
+        /// `processes.id`.
+        process in process_id: ProcessId;
+        /// `ops.id`.
+        op in op_id: OpId;
+        /// `everything` (every call is kept), `slow-only` (every call is counted, slow ones are kept), `bursts` (counted
+        /// and kept in short windows only) or `counters` (counted in short windows only, none is kept).
+        rung: Rung;
+        /// Share of the time the function is probed from then on; 1 when it always is.
+        fraction: f64 as Share;
+        /// Why.
+        reason: String;
+    }
 }
 
-/// What the tracer itself took within one bucket of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AgentUsage {
-    pub bucket_ns: u64,
-    pub wall_ns: u64,
-    /// CPU time of the tracer's own process.
-    pub cpu_ns: u64,
-    /// Run time of its scheduler and process hooks in the kernel, on all CPUs.
-    pub hooks_ns: u64,
-    /// How long a program at the entry or return of a call runs, as last measured in the traced programs.
-    pub call_program_ns: u64,
+record! {
+    /// What the tracer itself took within one bucket of time.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    AgentUsage in agent_usage (bucket_ns, session_id) since 2 "What the tracer itself took, per second."
+    given 1 {
+        /// The run of the tracer: `sessions.id`.
+        session_id: u32;
+    }
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// Time covered.
+        wall_ns: u64 [unit("ns"), merge(Add)];
+        /// CPU time of the tracer's own process.
+        cpu_ns: u64 [unit("ns"), merge(Add)];
+        /// Run time of its scheduler and process hooks in the kernel, on all CPUs.
+        hooks_ns: u64 [unit("ns"), merge(Add)];
+        /// How long a program at the entry or return of a call runs in the traced programs, as last measured;
+        /// `calibrations` has what it takes in a test loop. What tracing costs is estimated in proportion.
+        call_program_ns: u64 [unit("ns"), merge(Last)];
+    }
 }
 
-/// What one thing costs on this machine.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Calibration {
-    /// The thing, in words: `counted call`.
-    pub what: String,
-    pub ns: f64,
+record! {
+    /// What one thing costs on this machine.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    Calibration in calibrations () since 2 "What things cost on this machine, measured when a session starts."
+    given 0 {
+        /// The run of the tracer: `sessions.id`.
+        session_id: u32;
+    }
+    {
+        /// The thing, in words: `counted call`...
+        what: String;
+        /// What one takes.
+        ns: f64 as NotNegative [unit("ns")];
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,22 @@ impl Histogram {
         }
     }
 
+    /// As the trace file keeps it, so that any SQLite tool can read it: `[[lower_bound_ns, count], ...]`.
+    pub fn to_json(&self) -> String {
+        let pair = |&(index, count): &(u8, u64)| format!("[{},{count}]", Self::lower_bound_ns(index));
+        let pairs: Vec<String> = self.buckets.iter().map(pair).collect();
+        format!("[{}]", pairs.join(","))
+    }
+
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        let pairs: Vec<(u64, u64)> = serde_json::from_str(text)?;
+        let mut histogram = Self::default();
+        for (lower_bound_ns, count) in pairs {
+            histogram.add(Self::index(lower_bound_ns), count);
+        }
+        Ok(histogram)
+    }
+
     pub fn merge(&mut self, other: &Self) {
         for &(index, count) in &other.buckets {
             self.add(index, count);
@@ -117,6 +133,20 @@ mod tests {
             histogram.add(Histogram::index(ns), calls);
             let median = histogram.quantile_ns(0.5).unwrap();
             prop_assert!(median.abs_diff(ns) as f64 <= ns as f64 / 16.0 + 1.0);
+        }
+
+        #[test]
+        fn a_histogram_survives_the_file(buckets in proptest::collection::vec((any::<u8>(), any::<u64>()), 0..300)) {
+            let mut histogram = Histogram::default();
+            for (index, count) in buckets {
+                histogram.add(index, count);
+            }
+            prop_assert_eq!(Histogram::from_json(&histogram.to_json()).unwrap(), histogram);
+        }
+
+        #[test]
+        fn text_that_is_no_histogram_is_an_error(text in ".*") {
+            let _ = Histogram::from_json(&text);
         }
     }
 

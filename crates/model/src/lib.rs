@@ -8,9 +8,12 @@ mod call;
 mod cost;
 mod finding;
 mod histogram;
+mod label;
 mod loss;
 mod process;
+mod record;
 mod row;
+mod sample;
 mod session;
 mod stack;
 mod stretch;
@@ -18,20 +21,21 @@ mod totals;
 mod wait;
 
 pub use api::{CallClass, Direction, Layer};
-pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, ThreadId, ThreadTimes, Wait};
+pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, TargetId, ThreadId, ThreadTimes, Wait};
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use finding::{
     Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
 pub use histogram::Histogram;
+pub use label::Label;
 pub use loss::{LossReason, Losses};
 pub use process::{LifeKind, Process, ProcessLife};
+pub use record::{Cell, CellType, Column, Merge, Put, Record, Scalar, TableFacts, Take};
 pub use row::{Forgotten, Name, Row};
+pub use sample::Sample;
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
-pub use stretch::{
-    CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetId, TargetKind, WaitTarget, WorkKind,
-};
+pub use stretch::{CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetKind, WaitTarget, WorkKind};
 pub use totals::{Cost, SinkState, Totals};
 pub use wait::WaitReason;

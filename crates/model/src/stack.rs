@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::api::words;
+use crate::record::record;
 use crate::{StackId, ThreadId, WalksEnded};
 
 words! {
@@ -78,16 +79,29 @@ words! {
     }
 }
 
-/// How many walks ended in the same way within one bucket of time, whether their stacks were kept or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackWalks {
-    pub bucket_ns: u64,
-    pub moment: StackMoment,
-    pub end: WalkEnd,
-    pub python_end: PythonEnd,
-    pub count: u64,
-    /// How long they took, together.
-    pub ns: u64,
+record! {
+    /// How many walks ended in the same way within one bucket of time, whether their stacks were kept or not.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    StackWalks in stack_walks (bucket_ns, session_id, moment, end, python_end) since 4 "The table behind `stack_stats`."
+    given 1 {
+        /// The run of the tracer: `sessions.id`.
+        session_id: u32;
+    }
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// When the stack was taken: `call` (at the return of a slow call), `wait` (when a thread left the CPU to wait),
+        /// `waker` (when a thread ended another one's wait) or `sample` (now and then, while it ran).
+        moment: StackMoment;
+        /// How the walk over native frames ended, as in `stacks`.
+        end: WalkEnd;
+        /// How the walk over Python's frames ended, as in `stacks`.
+        python_end: PythonEnd;
+        /// Walks that ended so.
+        count: u64 [unit("walks"), merge(Add)];
+        /// How long they took, together.
+        ns in walking_ns: u64 [unit("ns"), merge(Add)];
+    }
 }
 
 impl StackWalks {
@@ -98,31 +112,47 @@ impl StackWalks {
     }
 }
 
-/// How often a running thread was seen with a stack, in a bucket of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackSample {
-    pub bucket_ns: u64,
-    pub thread: ThreadId,
-    pub stack: StackId,
-    pub count: u64,
+record! {
+    /// How often a running thread was seen with a stack, in a bucket of time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    StackSample in stack_samples (bucket_ns, thread_id, stack_id) since 4 "The table behind `run_sites`."
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// `stacks.id`.
+        stack in stack_id: StackId;
+        /// How often the thread was seen running with this stack.
+        count: u64 [merge(Add)];
+    }
 }
 
-/// One frame. Names that are not known are empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Frame {
-    pub kind: FrameKind,
-    /// Demangled, or Python's qualified name.
-    pub function: String,
-    /// The source file.
-    pub file: Option<String>,
-    /// The line that is being executed.
-    pub line: Option<u32>,
-    /// The path of the file that holds the code, as the process sees it.
-    pub module: Option<String>,
-    /// The address in the module as tools print it, in memory where there is none, or Python's bytecode offset.
-    pub address: u64,
-    /// Whether the compiler put this function's code into the one of the next frame.
-    pub is_inlined: bool,
+record! {
+    /// One frame. Names that are not known are empty.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+    Frame in frames (id) since 4 "Frames, each stored once. Read `stack_lines` instead."
+    given 0 {
+        /// Names the frame.
+        id: u32;
+    }
+    {
+        /// What it runs: `python`, `native` (code of a file), `jit` (code that belongs to no file) or `kernel`.
+        kind: FrameKind;
+        /// Demangled name, or Python's qualified name; an empty text where it is not known.
+        function: String;
+        /// The source file.
+        file: Option<String>;
+        /// The line that was being executed.
+        line: Option<u32>;
+        /// Path of the file that holds the code, as the process sees it.
+        module: Option<String>;
+        /// Address in the module as tools print it, in memory where there is none, or Python's bytecode offset; 64 bits
+        /// shown as a signed number.
+        address: u64 as Bits;
+        /// 1 when the compiler put the function's code into that of the next frame.
+        is_inlined: bool;
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -4,11 +4,8 @@
 //! since the last record. So sums over records are exact, and no thread writes more than about 1,000 a second.
 
 use crate::api::words;
-use crate::{OpId, ProcessId, StackId, ThreadId, WaitReason};
-
-/// Something threads wait on, named once in the trace file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TargetId(pub u32);
+use crate::record::record;
+use crate::{OpId, ProcessId, StackId, TargetId, ThreadId, WaitReason};
 
 words! {
     /// What kind of thing a blocked thread waits on.
@@ -34,13 +31,22 @@ words! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WaitTarget {
-    /// Whose address or descriptor it is.
-    pub process: ProcessId,
-    pub kind: TargetKind,
-    /// An address, a peer, a device number: `0x7f12a0`, `10.0.0.2:8080`, `195:255`.
-    pub name: String,
+record! {
+    /// Something threads wait on.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    WaitTarget in wait_targets (id) since 3 "Things that threads wait on."
+    given 0 {
+        /// Names the thing.
+        id: u32;
+    }
+    {
+        /// `processes.id` of whose address or descriptor it is.
+        process in process_id: ProcessId;
+        /// What kind of thing it is, see `sched_events`.
+        kind: TargetKind;
+        /// Which one: an address (`0x7f12a0`), a peer (`10.0.0.2:8080`), a device number (`195:255`).
+        name: String;
+    }
 }
 
 /// A thread that ran on the CPU another one waited for, and how long.
@@ -50,30 +56,54 @@ pub struct CpuTaker {
     pub ns: u64,
 }
 
-/// From leaving the CPU to being on it again: blocked, then runnable; either part may be missing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stretch {
-    pub start_ns: u64,
-    pub thread: ThreadId,
-    pub blocked_ns: u64,
-    /// Runnable, but another thread had the CPU, or the quota was used up.
-    pub runqueue_ns: u64,
-    /// Whether the run-queue part was a stop by the cgroup's CPU quota.
-    pub is_throttled: bool,
-    /// What it blocked in; `None` when it was preempted.
-    pub reason: Option<WaitReason>,
-    /// The innermost traced call the thread was in.
-    pub op: Option<OpId>,
-    pub target: Option<TargetId>,
-    /// Who made it runnable; `None` when an interrupt did, or when it was preempted.
-    pub woken_by: Option<ThreadId>,
-    /// Who ran on its CPU meanwhile: those with the most time, the longest first.
-    pub taken_by: [Option<CpuTaker>; 2],
-    pub all: StandsFor,
-    /// Where in the program the thread waited.
-    pub stack: Option<StackId>,
-    /// What whoever made it runnable was doing.
-    pub waker_stack: Option<StackId>,
+record! {
+    /// From leaving the CPU to being on it again: blocked, then runnable; either part may be missing.
+    #[derive(Clone, Debug, PartialEq)]
+    Stretch in stretches (start_ns) since 3 "The table behind `sched_events`."
+    {
+        /// Start, made unique.
+        start_ns: u64 [unit("ns since epoch")];
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// Not runnable.
+        blocked_ns: u64 [unit("ns")];
+        /// Runnable, but another thread had the CPU or the quota was used up.
+        runqueue_ns: u64 [unit("ns")];
+        /// 1 when the run-queue part was a stop by the CPU quota of its cgroup.
+        is_throttled: bool;
+        /// What it blocked in; empty when it was preempted.
+        reason: Option<WaitReason>;
+        /// `ops.id` of the innermost traced call it was in.
+        op in op_id: Option<OpId>;
+        /// `wait_targets.id`.
+        target in target_id: Option<TargetId>;
+        /// `threads.id` of who made it runnable; empty when an interrupt did, or when it was preempted.
+        woken_by in woken_by_thread_id: Option<ThreadId>;
+        /// Who ran on its CPU meanwhile: those with the most time, the longest first.
+        taken_by: [Option<CpuTaker>; 2] {
+            /// `threads.id` of who ran longest on its CPU while it was runnable.
+            taken_by_thread_id;
+            /// How long it ran there meanwhile.
+            taken_by_ns [unit("ns")];
+            /// `threads.id` of who ran there second longest.
+            also_taken_by_thread_id;
+            /// How long it ran there meanwhile.
+            also_taken_by_ns [unit("ns")];
+        };
+        /// What the record stands for.
+        all: StandsFor {
+            /// Stretches the row stands for: this one and shorter ones of the thread since its last row.
+            all_count [unit("stretches")];
+            /// Their time blocked for the same reason.
+            all_blocked_ns [unit("ns")];
+            /// Their time runnable without a CPU.
+            all_runqueue_ns [unit("ns")];
+        };
+        /// `stacks.id` of where in the program it waited, when its stack was taken.
+        stack in stack_id: Option<StackId> [since(4)];
+        /// `stacks.id` of what whoever made it runnable was doing.
+        waker_stack in waker_stack_id: Option<StackId> [since(4)];
+    }
 }
 
 impl Stretch {
@@ -107,47 +137,71 @@ impl WorkKind {
     pub const COUNT: usize = Self::ALL.len();
 }
 
-/// A span of kernel work, from begin to end, with the waits inside of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KernelWork {
-    pub start_ns: u64,
-    pub thread: ThreadId,
-    pub kind: WorkKind,
-    pub duration_ns: u64,
-    /// The innermost traced call the thread was in.
-    pub op: Option<OpId>,
-    /// The file of an ioctl.
-    pub target: Option<TargetId>,
-    /// The request number of an ioctl.
-    pub code: Option<u32>,
-    /// Spans of this kind since the last record, with this one.
-    pub all_count: u64,
-    pub all_ns: u64,
+record! {
+    /// A span of kernel work, from begin to end, with the waits inside of it.
+    #[derive(Clone, Debug, PartialEq)]
+    KernelWork in kernel_work (start_ns) since 3 "The table behind `kernel_events`."
+    {
+        /// Start, made unique.
+        start_ns: u64 [unit("ns since epoch")];
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// `reclaim` (freeing memory because there is none left, or none under the cgroup's limit), `compaction` (moving
+        /// memory together for a large page) or `ioctl` (usually the GPU's kernel driver).
+        kind: WorkKind;
+        /// From begin to end.
+        duration_ns: u64 [unit("ns")];
+        /// `ops.id` of the innermost traced call the thread was in.
+        op in op_id: Option<OpId>;
+        /// `wait_targets.id` of an ioctl's file.
+        target in target_id: Option<TargetId>;
+        /// Request number of an ioctl.
+        code: Option<u32>;
+        /// Spans of this kind the row stands for: this one and those of the thread since its last row.
+        all_count: u64 [unit("spans")];
+        /// Their time.
+        all_ns: u64 [unit("ns")];
+    }
 }
 
-/// A request to a block device whose completion woke a watched thread.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IoRequest {
-    /// When it was handed to the device.
-    pub start_ns: u64,
-    pub duration_ns: u64,
-    /// The device's name or number: `nvme0n1`, `254:0`.
-    pub device: String,
-    pub bytes: u64,
-    pub is_write: bool,
-    /// Who handed it over.
-    pub issuer: Option<ThreadId>,
-    pub waiter: ThreadId,
+record! {
+    /// A request to a block device whose completion woke a watched thread.
+    #[derive(Clone, Debug, PartialEq)]
+    IoRequest in io_requests (start_ns) since 3 "The table behind `io_events`."
+    {
+        /// When it was handed to the device, made unique.
+        start_ns: u64 [unit("ns since epoch")];
+        /// Until the device was done.
+        duration_ns: u64 [unit("ns")];
+        /// The device's name or number: `nvme0n1`, `254:0`.
+        device: String;
+        /// Size.
+        bytes: u64 [unit("bytes")];
+        /// 1 for a write.
+        is_write: bool;
+        /// `threads.id` of who handed it to the device.
+        issuer in issuer_thread_id: Option<ThreadId>;
+        /// `threads.id` of who waited for it.
+        waiter in waiter_thread_id: ThreadId;
+    }
 }
 
-/// What one process asked of one block device within one bucket of time. Written while a watched thread waits for I/O.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IoUsage {
-    pub bucket_ns: u64,
-    pub process: ProcessId,
-    pub device: String,
-    pub requests: u64,
-    pub bytes: u64,
-    /// Sum of the times its requests were at the device.
-    pub busy_ns: u64,
+record! {
+    /// What one process asked of one block device within one bucket of time. Written while a watched thread waits for I/O.
+    #[derive(Clone, Debug, PartialEq)]
+    IoUsage in io_usage (bucket_ns, process_id, device) since 3 "The table behind `io_stats`."
+    {
+        /// Start of the second.
+        bucket_ns: u64 [unit("ns since epoch")];
+        /// `processes.id`.
+        process in process_id: ProcessId;
+        /// The device's name or number.
+        device: String;
+        /// Requests that finished.
+        requests: u64 [unit("requests"), merge(Add)];
+        /// Sum of their sizes.
+        bytes: u64 [unit("bytes"), merge(Add)];
+        /// Sum of the times they were at the device.
+        busy_ns: u64 [unit("ns"), merge(Add)];
+    }
 }

@@ -10,8 +10,6 @@ use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, Result};
 
-use crate::histogram;
-
 /// `percentile_ns(histogram, share)`, the aggregates `merge_histograms(histogram [, fraction])` and
 /// `histogram_of(duration_ns)`, and `sqrt(number)`, which SQLite has only in some builds.
 pub(crate) fn add_to(connection: &Connection) -> Result<()> {
@@ -57,7 +55,7 @@ impl Aggregate<WeightedHistogram, Option<String>> for MergeHistograms {
     }
 
     fn finalize(&self, _: &mut Context<'_>, merged: Option<WeightedHistogram>) -> Result<Option<String>> {
-        Ok(merged.map(|merged| histogram::to_json(&merged.rounded())))
+        Ok(merged.map(|merged| merged.rounded().to_json()))
     }
 }
 
@@ -76,7 +74,7 @@ impl Aggregate<Histogram, Option<String>> for HistogramOf {
     }
 
     fn finalize(&self, _: &mut Context<'_>, histogram: Option<Histogram>) -> Result<Option<String>> {
-        Ok(histogram.map(|histogram| histogram::to_json(&histogram)))
+        Ok(histogram.map(|histogram| histogram.to_json()))
     }
 }
 
@@ -126,7 +124,7 @@ fn argument(context: &Context<'_>) -> Result<Option<Histogram>> {
     match context.get_raw(0) {
         ValueRef::Null => Ok(None),
         ValueRef::Text(text) => {
-            let parsed = histogram::from_json(&String::from_utf8_lossy(text));
+            let parsed = Histogram::from_json(&String::from_utf8_lossy(text));
             parsed.map(Some).map_err(|error| wrong(format!("not a histogram: {error}")))
         }
         _ => Err(wrong("not a histogram: it is a JSON text such as [[1024,3]]".into())),

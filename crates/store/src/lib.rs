@@ -4,11 +4,11 @@
 //! here is the one that stops a query. Strings from traced programs are values, never part of a statement.
 
 mod answer;
+mod cells;
 mod error;
 mod filter;
 mod functions;
 mod guard;
-mod histogram;
 mod lock;
 mod older;
 mod reader;

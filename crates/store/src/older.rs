@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use gpuwhy_model::Column;
 use rusqlite::{Connection, Result};
 
 use crate::schema::{self, Table};
@@ -12,7 +13,7 @@ pub(crate) fn stand_in(connection: &Connection) -> Result<()> {
     // Changing it later would delete the stand-ins.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     for table in schema::tables() {
-        let columns = columns(connection, table.name)?;
+        let columns = columns(connection, table.facts.name)?;
         if table.columns.iter().any(|column| !columns.contains(column.name)) {
             connection.execute_batch(&view_of(table, &columns))?;
         }
@@ -26,23 +27,12 @@ fn columns(connection: &Connection, table: &str) -> Result<BTreeSet<String>> {
 }
 
 fn view_of(table: &Table, there: &BTreeSet<String>) -> String {
-    let column = |name: &'static str| match there.contains(name) {
-        true => name.to_owned(),
-        false => format!("{} AS {name}", otherwise(name)),
+    let column = |column: &Column| match there.contains(column.name) {
+        true => column.name.to_owned(),
+        false => format!("{} AS {}", schema::otherwise(column), column.name),
     };
-    let selected: Vec<String> = table.columns.iter().map(|listed| column(listed.name)).collect();
-    let source = if there.is_empty() { "WHERE 0".to_owned() } else { format!("FROM main.{}", table.name) };
-    format!("CREATE TEMP VIEW {} AS SELECT {} {source}", table.name, selected.join(", "))
-}
-
-/// As the migrations fill a column that is new.
-fn otherwise(column: &str) -> &'static str {
-    match column {
-        // The first version saw every call.
-        "estimate" => "count",
-        "variance" => "0.0",
-        "major_faults" => "0",
-        _ if column.ends_with("_ns") => "0",
-        _ => "NULL",
-    }
+    let selected: Vec<String> = table.columns.iter().map(column).collect();
+    let name = table.facts.name;
+    let source = if there.is_empty() { "WHERE 0".to_owned() } else { format!("FROM main.{name}") };
+    format!("CREATE TEMP VIEW {name} AS SELECT {} {source}", selected.join(", "))
 }

@@ -1,14 +1,15 @@
 //! The schema as a page for people.
 
-use super::list::TABLES;
-use super::{APPLICATION_ID, Column, SCHEMA_VERSION, Table};
+use gpuwhy_model::Column;
+
+use super::{ALL, APPLICATION_ID, SCHEMA_VERSION, Table};
 
 /// The text of `docs/schema.md`.
 pub fn schema_markdown() -> String {
     let mut page = introduction();
     for kind in ["view", "table"] {
         page.push_str(&format!("\n# {}s\n", capitalized(kind)));
-        for table in TABLES.iter().filter(|table| table.kind == kind) {
+        for table in ALL.iter().filter(|table| table.kind() == kind) {
             page.push_str(&section(table));
         }
     }
@@ -41,11 +42,12 @@ fn section(table: &Table) -> String {
     let rows: String = table.columns.iter().map(row).collect();
     format!(
         "\n## {}\n{}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n{rows}",
-        table.name, table.description
+        table.facts.name, table.facts.description
     )
 }
 
 fn row(column: &Column) -> String {
-    let Column { name, kind, unit, description } = column;
+    let Column { name, unit, description, .. } = column;
+    let kind = column.kind.as_str();
     format!("| `{name}` | {kind} | {unit} | {description} |\n")
 }

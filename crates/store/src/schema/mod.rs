@@ -1,41 +1,35 @@
-//! What is in a trace file: the statements that create it and the words that describe it.
+//! What is in a trace file: the statements that create it and the words that describe it, from one declaration.
 
-mod list;
 mod markdown;
 mod migrate;
+mod table;
+mod tables;
+mod views;
+
+use std::sync::LazyLock;
 
 use rusqlite::{Connection, params};
 
 pub use markdown::schema_markdown;
 pub use migrate::SCHEMA_VERSION;
 pub(crate) use migrate::migrate;
+pub(crate) use table::{Table, otherwise};
 
 /// "gpwy": marks a SQLite file as a trace.
 pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");
 
-const TABLES: &str = include_str!("tables.sql");
-const VIEWS: &str = include_str!("views.sql");
-
-/// A table or view, as described in the file itself and in `docs/schema.md`.
-pub(crate) struct Table {
-    pub name: &'static str,
-    pub kind: &'static str,
-    pub description: &'static str,
-    pub columns: &'static [Column],
-}
-
-pub(crate) struct Column {
-    pub name: &'static str,
-    pub kind: &'static str,
-    /// Empty where a value has no unit.
-    pub unit: &'static str,
-    pub description: &'static str,
-}
+/// Every table, then every view.
+static ALL: LazyLock<Vec<Table>> = LazyLock::new(|| {
+    let mut all = tables::tables();
+    all.extend(views::views(&all));
+    all
+});
 
 /// Fills an empty database, all or nothing.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute_batch(TABLES)?;
+    tables().try_for_each(|table| transaction.execute_batch(&table.create_sql()))?;
+    tables::INDEXES.iter().try_for_each(|index| transaction.execute_batch(&index.create_sql()))?;
     create_views(&transaction)?;
     describe(&transaction)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -45,25 +39,40 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
 
 /// The tables of this version, without views.
 pub(crate) fn tables() -> impl Iterator<Item = &'static Table> {
-    list::TABLES.iter().filter(|table| table.kind == "table")
+    ALL.iter().filter(|table| table.view.is_none())
+}
+
+fn views() -> impl Iterator<Item = &'static Table> {
+    ALL.iter().filter(|table| table.view.is_some())
+}
+
+/// How many columns a table has.
+pub(crate) fn width(table: &str) -> usize {
+    tables().find(|listed| listed.facts.name == table).map_or(0, |table| table.columns.len())
 }
 
 /// This version's views over tables of any version, which may lack an index that only makes them faster.
 pub(crate) fn temporary_views() -> String {
-    VIEWS.replace("CREATE VIEW ", "CREATE TEMP VIEW ").replace(" INDEXED BY calls_stacks", "")
+    let views: String = views().map(Table::create_sql).collect();
+    views.replace("CREATE VIEW ", "CREATE TEMP VIEW ").replace(" INDEXED BY calls_stacks", "")
 }
 
 fn create_views(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(VIEWS)
+    views().try_for_each(|view| connection.execute_batch(&view.create_sql()))
+}
+
+fn drop_views(connection: &Connection) -> rusqlite::Result<()> {
+    views().try_for_each(|view| connection.execute_batch(&format!("DROP VIEW IF EXISTS {}", view.facts.name)))
 }
 
 fn describe(connection: &Connection) -> rusqlite::Result<()> {
     let mut tables = connection.prepare("INSERT INTO schema_tables VALUES (?, ?, ?)")?;
     let mut columns = connection.prepare("INSERT INTO schema_columns VALUES (?, ?, ?, NULLIF(?, ''), ?)")?;
-    for table in list::TABLES {
-        tables.execute(params![table.name, table.kind, table.description])?;
-        for column in table.columns {
-            columns.execute(params![table.name, column.name, column.kind, column.unit, column.description])?;
+    for table in ALL.iter() {
+        let name = table.facts.name;
+        tables.execute(params![name, table.kind(), table.facts.description])?;
+        for column in &table.columns {
+            columns.execute(params![name, column.name, column.kind.as_str(), column.unit, column.description])?;
         }
     }
     Ok(())
@@ -89,42 +98,45 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_exactly_the_tables_and_views_of_the_file() {
+    fn the_file_describes_exactly_what_is_in_it() {
         let real = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'";
         assert_eq!(rows(&fresh(), real), rows(&fresh(), "SELECT name, kind FROM schema_tables"));
-    }
-
-    #[test]
-    fn the_list_names_exactly_the_columns_of_the_file() {
         let real = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
             WHERE t.type IN ('table', 'view') AND t.name NOT LIKE 'sqlite_%'";
         assert_eq!(rows(&fresh(), real), rows(&fresh(), "SELECT table_name, column_name FROM schema_columns"));
     }
 
     #[test]
-    fn the_list_names_the_columns_in_the_order_and_with_the_types_of_the_tables() {
-        let connection = fresh();
-        for table in list::TABLES.iter().filter(|table| table.kind == "table") {
-            let mut statement = connection.prepare("SELECT name, type FROM pragma_table_info(?)").unwrap();
-            let real = statement.query_map([table.name], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-            let real: Vec<(String, String)> = real.map(Result::unwrap).collect();
-            let listed = table.columns.iter().map(|c| (c.name.to_owned(), c.kind.to_owned()));
-            assert_eq!(real, listed.collect::<Vec<_>>(), "{}", table.name);
+    fn every_column_says_what_it_is() {
+        for table in ALL.iter() {
+            assert!(table.facts.description.ends_with('.'), "{}", table.facts.name);
+            for column in &table.columns {
+                assert!(!column.description.is_empty(), "{}.{}", table.facts.name, column.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_that_came_later_stands_after_those_before_it() {
+        for table in tables() {
+            let versions: Vec<u32> = table.columns.iter().map(|column| column.since.max(table.facts.since)).collect();
+            assert!(versions.is_sorted(), "{}: {versions:?}", table.facts.name);
+            assert!(versions.iter().all(|since| *since <= SCHEMA_VERSION), "{}", table.facts.name);
         }
     }
 
     #[test]
     fn every_duration_and_time_names_its_unit() {
-        for table in list::TABLES {
+        for table in ALL.iter() {
             for column in table.columns.iter().filter(|column| column.name.ends_with("_ns")) {
-                assert!(column.unit.starts_with("ns"), "{}.{}", table.name, column.name);
+                assert!(column.unit.starts_with("ns"), "{}.{}", table.facts.name, column.name);
             }
         }
     }
 
     #[test]
     fn thread_usage_has_one_column_per_wait_reason_in_their_order() {
-        let usage = list::TABLES.iter().find(|table| table.name == "thread_usage").unwrap();
+        let usage = ALL.iter().find(|table| table.facts.name == "thread_usage").unwrap();
         let columns: Vec<&str> = usage.columns.iter().map(|column| column.name).collect();
         let reasons: Vec<String> = WaitReason::ALL.iter().map(|reason| format!("{reason}_ns")).collect();
         assert_eq!(columns[4..4 + WaitReason::COUNT], reasons);
@@ -132,7 +144,7 @@ mod tests {
 
     #[test]
     fn thread_usage_has_one_column_per_kind_of_work_in_their_order() {
-        let usage = list::TABLES.iter().find(|table| table.name == "thread_usage").unwrap();
+        let usage = ALL.iter().find(|table| table.facts.name == "thread_usage").unwrap();
         let columns: Vec<&str> = usage.columns.iter().map(|column| column.name).collect();
         let first = columns.iter().position(|column| *column == "throttled_ns").unwrap() + 1;
         for (kind, column) in WorkKind::ALL.iter().zip(&columns[first..]) {
@@ -159,10 +171,10 @@ mod tests {
             ("stacks", "python_end", words(PythonEnd::ALL, PythonEnd::as_str)),
         ];
         for (table, column, words) in lists {
-            let table = list::TABLES.iter().find(|listed| listed.name == table).unwrap();
+            let table = ALL.iter().find(|listed| listed.facts.name == table).unwrap();
             let column = table.columns.iter().find(|listed| listed.name == column).unwrap();
             for word in words {
-                assert!(column.description.contains(&format!("`{word}`")), "{}: {word}", table.name);
+                assert!(column.description.contains(&format!("`{word}`")), "{}: {word}", table.facts.name);
             }
         }
     }

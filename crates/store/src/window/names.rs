@@ -1,12 +1,10 @@
 //! Who and what the records speak of, and what the sessions say about themselves.
 
-use gpuwhy_model::{
-    CallClass, Layer, LifeKind, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId, TargetKind, ThreadId,
-    WaitTarget,
-};
+use gpuwhy_model::{CallClass, Layer, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId, ThreadId, WaitTarget};
 use gpuwhy_window::{Op, SessionFacts, Thread, Window};
 
 use super::source::{Source, id, signed, unsigned, word};
+use crate::cells::read;
 
 /// The most turns in lives that are kept.
 const MOST_LIFE: i64 = 10_000;
@@ -55,29 +53,10 @@ fn sessions(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
 }
 
 fn processes(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
-    let quota = source.column_or("processes", "cpu_quota", "NULL");
-    let limit = source.column_or("processes", "memory_limit", "NULL");
-    let sql = format!(
-        "SELECT id, pid, parent_pid, started_ns, uid, comm, exe, cmdline, cgroup_id, cgroup, container_id, {quota},
-           {limit} FROM processes"
-    );
-    source.each(&sql, [], |row| {
-        let Some(process) = id(row, 0)? else { return Ok(()) };
-        let facts = Process {
-            pid: id(row, 1)?.unwrap_or(0),
-            parent_pid: id(row, 2)?.unwrap_or(0),
-            started_ns: unsigned(row, 3)?,
-            uid: id(row, 4)?.unwrap_or(0),
-            comm: row.get(5)?,
-            exe: row.get(6)?,
-            cmdline: row.get(7)?,
-            cgroup_id: row.get::<_, i64>(8)?.cast_unsigned(),
-            cgroup: row.get(9)?,
-            container_id: row.get(10)?,
-            cpu_quota: row.get(11)?,
-            memory_limit: row.get::<_, Option<i64>>(12)?.and_then(|limit| u64::try_from(limit).ok()),
-        };
-        window.processes.insert(ProcessId(process), facts);
+    source.each(&source.select::<Process>("id, "), [], |row| {
+        if let (Some(process), Some(facts)) = (id(row, 0)?, read(row, 1)) {
+            window.processes.insert(ProcessId(process), facts);
+        }
         Ok(())
     })
 }
@@ -116,10 +95,8 @@ fn targets(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     if !source.has("wait_targets", "id") {
         return Ok(());
     }
-    source.each("SELECT id, process_id, kind, name FROM wait_targets", [], |row| {
-        if let (Some(target), Some(process)) = (id(row, 0)?, id(row, 1)?) {
-            let kind = word(row, 2, TargetKind::ALL, TargetKind::as_str)?.unwrap_or(TargetKind::Other);
-            let facts = WaitTarget { process: ProcessId(process), kind, name: row.get(3)? };
+    source.each(&source.select::<WaitTarget>("id, "), [], |row| {
+        if let (Some(target), Some(facts)) = (id(row, 0)?, read(row, 1)) {
             window.targets.insert(TargetId(target), facts);
         }
         Ok(())
@@ -128,20 +105,15 @@ fn targets(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
 
 /// A busy machine starts thousands of processes a second, so forks are read only for those that were killed.
 fn life(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
-    let sql = "SELECT at_ns, kind, pid, child_pid, status, comm FROM process_life
-        WHERE at_ns >= ?1 AND at_ns < ?2 AND (kind = 'oom_kill' OR kind = 'exit' AND pid IN (SELECT pid FROM processes)
-          OR kind = 'fork' AND child_pid IN (SELECT pid FROM process_life WHERE kind = 'oom_kill'))
-        ORDER BY at_ns LIMIT ?3";
-    source.each(sql, [signed(window.from_ns), signed(window.to_ns), MOST_LIFE], |row| {
-        let Some(kind) = word(row, 1, LifeKind::ALL, LifeKind::as_str)? else { return Ok(()) };
-        window.life.push(ProcessLife {
-            at_ns: unsigned(row, 0)?,
-            kind,
-            pid: id(row, 2)?.unwrap_or(0),
-            child_pid: id(row, 3)?,
-            status: row.get(4)?,
-            comm: row.get(5)?,
-        });
+    let sql = format!(
+        "{} WHERE at_ns >= ?1 AND at_ns < ?2
+          AND (kind = 'oom_kill' OR kind = 'exit' AND pid IN (SELECT pid FROM processes)
+            OR kind = 'fork' AND child_pid IN (SELECT pid FROM process_life WHERE kind = 'oom_kill'))
+        ORDER BY at_ns LIMIT ?3",
+        source.select::<ProcessLife>("")
+    );
+    source.each(&sql, [signed(window.from_ns), signed(window.to_ns), MOST_LIFE], |row| {
+        window.life.extend(read::<ProcessLife>(row, 0));
         Ok(())
     })
 }

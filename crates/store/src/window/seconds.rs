@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::ThreadId;
+use gpuwhy_model::{ThreadId, ThreadTimes};
 use gpuwhy_window::{Scope, ThreadSecond};
 
 use super::source::{Source, id, unsigned};
 use super::sums::{self, bucket_bounds};
+use crate::cells::read;
 use crate::{StoreError, Trace};
 
 impl Trace {
@@ -29,9 +30,9 @@ fn load(
     let mut seconds: BTreeMap<ThreadId, Vec<ThreadSecond>> = BTreeMap::new();
     let buckets = bucket_bounds(scope);
     source.each(&sums::threads_sql(source), buckets, |row| {
-        let Some(thread) = id(row, 0)?.map(ThreadId).filter(|thread| threads.contains(thread)) else { return Ok(()) };
-        let times = sums::times(row, thread)?;
-        seconds.entry(thread).or_default().push(ThreadSecond { times, calls: Vec::new() });
+        let times = read::<ThreadTimes>(row, 0).filter(|times| threads.contains(&times.thread));
+        let Some(times) = times else { return Ok(()) };
+        seconds.entry(times.thread).or_default().push(ThreadSecond { times, calls: Vec::new() });
         Ok(())
     })?;
     source.each(&sums::calls_sql(source), buckets, |row| {

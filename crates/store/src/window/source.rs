@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use gpuwhy_model::Span;
+use gpuwhy_model::{Column, Record, Span};
 use gpuwhy_window::Covered;
 use rusqlite::{Connection, Params, Row};
+
+use crate::schema;
 
 /// How many equal parts of a span give equal numbers of rows.
 const SLICES: u64 = 64;
@@ -32,6 +34,14 @@ impl<'c> Source<'c> {
     pub fn column_or(&self, table: &str, column: &str, otherwise: &str) -> String {
         let name = if self.has(table, column) { column } else { otherwise };
         name.to_owned()
+    }
+
+    /// Reads the columns of a record after `before`, as far as the file has them, for [`read`](crate::cells::read).
+    pub fn select<R: Record>(&self, before: &str) -> String {
+        let table = R::TABLE.name;
+        let column = |column: &Column| self.column_or(table, column.name, schema::otherwise(column));
+        let own = R::columns().iter().filter(|column| !column.is_given).map(column).collect::<Vec<_>>().join(", ");
+        format!("SELECT {before}{own} FROM {table}")
     }
 
     pub fn each(

@@ -4,15 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpuwhy_model::{
-    Frame, FrameKind, PythonEnd, StackId, StackMoment, StackSample, StackWalks, ThreadId, WalkEnd, WalksEnded,
-};
+use gpuwhy_model::{Frame, PythonEnd, StackId, StackSample, StackWalks, ThreadId, WalkEnd, WalksEnded};
 use gpuwhy_window::{LoadedStack, Scope, Window, site_position};
 use hashbrown::HashMap;
-use rusqlite::Row;
 
 use super::source::{Source, id, unsigned, word};
 use super::sums::bucket_bounds;
+use crate::cells::read;
 use crate::{StoreError, Trace};
 
 /// The most stacks, and frames in all of them, that are kept in memory: those in which most time passed.
@@ -75,11 +73,12 @@ fn cited(window: &Window) -> Vec<(StackId, u64)> {
 pub(crate) struct StackLoader<'s, 'c> {
     source: &'s Source<'c>,
     frames: HashMap<u32, Arc<Frame>>,
+    frame_sql: String,
 }
 
 impl<'s, 'c> StackLoader<'s, 'c> {
     pub fn new(source: &'s Source<'c>) -> Self {
-        Self { source, frames: HashMap::new() }
+        Self { source, frames: HashMap::new(), frame_sql: format!("{} WHERE id = ?", source.select::<Frame>("")) }
     }
 
     /// `None` for a stack that is not in the file, and for one whose frames were not written.
@@ -113,27 +112,14 @@ impl<'s, 'c> StackLoader<'s, 'c> {
         if let Some(known) = self.frames.get(&frame) {
             return Ok(Some(known.clone()));
         }
-        let sql = "SELECT kind, function, file, line, module, address, is_inlined FROM frames WHERE id = ?";
         let mut found = None;
-        self.source.each(sql, [frame], |row| {
-            found = Some(Arc::new(read_frame(row)?));
+        self.source.each(&self.frame_sql, [frame], |row| {
+            found = read(row, 0).map(Arc::new);
             Ok(())
         })?;
         self.frames.extend(found.clone().map(|found| (frame, found)));
         Ok(found)
     }
-}
-
-fn read_frame(row: &Row<'_>) -> rusqlite::Result<Frame> {
-    Ok(Frame {
-        kind: word(row, 0, FrameKind::ALL, FrameKind::as_str)?.unwrap_or_default(),
-        function: row.get(1)?,
-        file: row.get(2)?,
-        line: id(row, 3)?,
-        module: row.get(4)?,
-        address: row.get::<_, i64>(5)?.cast_unsigned(),
-        is_inlined: row.get::<_, i64>(6)? != 0,
-    })
 }
 
 impl Trace {
@@ -158,11 +144,10 @@ fn walks(source: &Source<'_>, buckets: [i64; 2]) -> rusqlite::Result<Vec<StackWa
     if !source.has("stack_walks", "count") {
         return Ok(Vec::new());
     }
-    let sql = "SELECT bucket_ns, moment, end, python_end, count, walking_ns FROM stack_walks
-        WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns";
+    let sql = format!("{} WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns", source.select::<StackWalks>(""));
     let mut sums: BTreeMap<_, StackWalks> = BTreeMap::new();
-    source.each(sql, buckets, |row| {
-        let Some(walks) = read_walks(row)? else { return Ok(()) };
+    source.each(&sql, buckets, |row| {
+        let Some(walks) = read::<StackWalks>(row, 0) else { return Ok(()) };
         let key = (walks.moment, walks.end, walks.python_end);
         let sum = sums.entry(key).or_insert(StackWalks { count: 0, ns: 0, ..walks });
         sum.count = sum.count.saturating_add(walks.count);
@@ -170,13 +155,4 @@ fn walks(source: &Source<'_>, buckets: [i64; 2]) -> rusqlite::Result<Vec<StackWa
         Ok(())
     })?;
     Ok(sums.into_values().collect())
-}
-
-fn read_walks(row: &Row<'_>) -> rusqlite::Result<Option<StackWalks>> {
-    let moment = word(row, 1, StackMoment::ALL, StackMoment::as_str)?;
-    let end = word(row, 2, WalkEnd::ALL, WalkEnd::as_str)?;
-    let python_end = word(row, 3, PythonEnd::ALL, PythonEnd::as_str)?;
-    let (Some(moment), Some(end), Some(python_end)) = (moment, end, python_end) else { return Ok(None) };
-    let (bucket_ns, count, ns) = (unsigned(row, 0)?, unsigned(row, 4)?, unsigned(row, 5)?);
-    Ok(Some(StackWalks { bucket_ns, moment, end, python_end, count, ns }))
 }

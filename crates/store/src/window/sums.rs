@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{IoUsage, OpId, ProcessId, ThreadId, ThreadTimes, WaitReason, WorkKind};
+use gpuwhy_model::{Histogram, IoUsage, OpId, ProcessId, ThreadId, ThreadTimes};
 use gpuwhy_window::{CallSecond, CallSum, Scope, ThreadSum, Window};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
 use super::stacks;
-use crate::histogram;
+use crate::cells::read;
 
 /// Sums are kept for about a second from their bucket on: one that lies mostly in the window belongs to it.
 const HALF_A_BUCKET_NS: u64 = 500_000_000;
@@ -90,7 +90,7 @@ fn add_second(sum: &mut CallSum, second: &CallSecond, row: &Row<'_>) -> rusqlite
     sum.max_ns = sum.max_ns.max(second.max_ns);
     sum.seconds += 1;
     // A histogram that cannot be read costs percentiles, not the answer.
-    if let Ok(histogram) = histogram::from_json(row.get_ref(11)?.as_str()?) {
+    if let Ok(histogram) = Histogram::from_json(row.get_ref(11)?.as_str()?) {
         for &(index, count) in histogram.buckets() {
             sum.histogram.add(index, self::scaled(count, seen, second.calls));
         }
@@ -110,65 +110,26 @@ fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
-/// Where reasons of blocked time begin among the columns that are read, and kinds of kernel work.
-const FIRST_REASON: usize = 4;
-const FIRST_WORK: usize = FIRST_REASON + WaitReason::COUNT;
-const AFTER_WORK: usize = FIRST_WORK + WorkKind::COUNT;
-
 /// Takes the first bucket and the first after it.
 pub(super) fn threads_sql(source: &Source<'_>) -> String {
-    let optional = |column| source.column_or("thread_usage", column, "0");
-    let [reclaim, compaction, ioctl] = ["reclaim_ns", "compaction_ns", "ioctl_call_ns"].map(optional);
-    let [tracer, throttled, faults] = ["tracer_ns", "throttled_ns", "major_faults"].map(optional);
-    format!(
-        "SELECT thread_id, bucket_ns, wall_ns, runqueue_ns, futex_ns, io_ns, fault_ns, sleep_ns, poll_ns, stream_ns,
-           ioctl_ns, other_ns, {reclaim}, {compaction}, {ioctl}, in_calls_ns, in_calls_runqueue_ns,
-           in_calls_blocked_ns, {tracer}, {throttled}, {faults}
-         FROM thread_usage WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns"
-    )
+    format!("{} WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns", source.select::<ThreadTimes>(""))
 }
 
 fn threads(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
     let mut sums: BTreeMap<ThreadId, ThreadSum> = BTreeMap::new();
     source.each(&threads_sql(source), buckets, |row| {
-        let Some(thread) = id(row, 0)? else { return Ok(()) };
-        let times = times(row, ThreadId(thread))?;
-        match sums.get_mut(&ThreadId(thread)) {
+        let Some(times) = read::<ThreadTimes>(row, 0) else { return Ok(()) };
+        match sums.get_mut(&times.thread) {
             Some(sum) => add_times(sum, &times),
             None => {
                 let first = ThreadSum { last_bucket_ns: times.bucket_ns, seconds: 1, times };
-                sums.insert(ThreadId(thread), first);
+                sums.insert(first.times.thread, first);
             }
         }
         Ok(())
     })?;
     window.thread_sums = sums.into_values().collect();
     Ok(())
-}
-
-pub(super) fn times(row: &Row<'_>, thread: ThreadId) -> rusqlite::Result<ThreadTimes> {
-    let mut blocked_ns = [0; WaitReason::COUNT];
-    let mut work_ns = [0; WorkKind::COUNT];
-    for (at, ns) in blocked_ns.iter_mut().enumerate() {
-        *ns = unsigned(row, FIRST_REASON + at)?;
-    }
-    for (at, ns) in work_ns.iter_mut().enumerate() {
-        *ns = unsigned(row, FIRST_WORK + at)?;
-    }
-    Ok(ThreadTimes {
-        bucket_ns: unsigned(row, 1)?,
-        thread,
-        wall_ns: unsigned(row, 2)?,
-        runqueue_ns: unsigned(row, 3)?,
-        blocked_ns,
-        in_calls_ns: unsigned(row, AFTER_WORK)?,
-        in_calls_runqueue_ns: unsigned(row, AFTER_WORK + 1)?,
-        in_calls_blocked_ns: unsigned(row, AFTER_WORK + 2)?,
-        tracer_ns: unsigned(row, AFTER_WORK + 3)?,
-        throttled_ns: unsigned(row, AFTER_WORK + 4)?,
-        work_ns,
-        major_faults: unsigned(row, AFTER_WORK + 5)?,
-    })
 }
 
 fn add_times(sum: &mut ThreadSum, times: &ThreadTimes) {
@@ -191,25 +152,17 @@ fn io(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::
     if !source.has("io_usage", "busy_ns") {
         return Ok(());
     }
-    let sql = "SELECT bucket_ns, process_id, device, requests, bytes, busy_ns FROM io_usage
-        WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns";
-    let mut sums: BTreeMap<(u32, String), IoUsage> = BTreeMap::new();
-    source.each(sql, buckets, |row| {
-        let Some(process) = id(row, 1)? else { return Ok(()) };
-        let device: String = row.get(2)?;
-        let (bucket_ns, [requests, bytes, busy_ns]) =
-            (unsigned(row, 0)?, [unsigned(row, 3)?, unsigned(row, 4)?, unsigned(row, 5)?]);
-        let sum = sums.entry((process, device.clone())).or_insert_with(|| IoUsage {
-            bucket_ns,
-            process: ProcessId(process),
-            device,
-            requests: 0,
-            bytes: 0,
-            busy_ns: 0,
-        });
-        add(&mut sum.requests, requests);
-        add(&mut sum.bytes, bytes);
-        add(&mut sum.busy_ns, busy_ns);
+    let sql = format!("{} WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns", source.select::<IoUsage>(""));
+    let mut sums: BTreeMap<(ProcessId, String), IoUsage> = BTreeMap::new();
+    source.each(&sql, buckets, |row| {
+        let Some(usage) = read::<IoUsage>(row, 0) else { return Ok(()) };
+        let Some(sum) = sums.get_mut(&(usage.process, usage.device.clone())) else {
+            sums.insert((usage.process, usage.device.clone()), usage);
+            return Ok(());
+        };
+        add(&mut sum.requests, usage.requests);
+        add(&mut sum.bytes, usage.bytes);
+        add(&mut sum.busy_ns, usage.busy_ns);
         Ok(())
     })?;
     window.io_usage = sums.into_values().collect();

@@ -6,14 +6,14 @@ use gpuwhy_model::{Call, ThreadId};
 use hashbrown::HashMap;
 use rusqlite::{Connection, Statement, params};
 
-use super::starts::{LATEST_NS, ROWS, before_next_free, insert_sql, insert_up_to_taken};
+use super::starts::{LATEST_NS, ROWS, before_next_free, insert_rows_sql, insert_up_to_taken};
 use super::{Writer, bits, signed};
 use crate::StoreError;
 
 const COLUMNS: usize = 11;
 
-static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_sql("calls", COLUMNS, ROWS));
-static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_sql("calls", COLUMNS, 1));
+static INSERT_MANY: LazyLock<String> = LazyLock::new(|| insert_rows_sql("calls", ROWS));
+static INSERT_ONE: LazyLock<String> = LazyLock::new(|| insert_rows_sql("calls", 1));
 
 /// How long after a moved call its late children are still expected.
 const CHILD_DELAY_NS: u64 = 60_000_000_000;

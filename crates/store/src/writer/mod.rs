@@ -11,6 +11,8 @@ mod open;
 mod records;
 mod retention;
 mod room;
+mod rows;
+mod samples;
 mod stacks;
 mod starts;
 mod sums;
@@ -29,6 +31,7 @@ use dictionary::Dictionaries;
 use names::Names;
 use retention::Cap;
 use room::LastRoom;
+use samples::Series;
 use stacks::Stacks;
 
 /// How long to wait for another program that holds the file, such as `sqlite3` in the middle of a write.
@@ -50,6 +53,7 @@ pub struct Writer {
     names: Names,
     dictionaries: Dictionaries,
     stacks: Stacks,
+    series: Series,
     moved: MovedCalls,
     /// The latest start of what the records hold so far.
     newest_record_ns: u64,
@@ -199,16 +203,7 @@ fn bits(value: u64) -> i64 {
     value.cast_signed()
 }
 
-/// SQLite has no NaN and takes it for a value that is missing, so it becomes 0.
-fn not_negative(value: f64) -> f64 {
-    value.max(0.0)
-}
-
-fn share(value: f64) -> f64 {
-    not_negative(value).min(1.0)
-}
-
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     cut_to(MOST_TEXT_BYTES, text)
 }
 

@@ -3,14 +3,18 @@
 //! Callers keep the ids, so they must outlive a failed write: rows wait here until they are committed, and are written
 //! again with the next transaction when one fails.
 
+use std::sync::LazyLock;
+
 use gpuwhy_model::{
-    CallClass, Frame, Layer, ModuleId, OpId, Process, ProcessId, StackId, TargetId, ThreadId, WaitTarget,
+    CallClass, Cell, Frame, Layer, ModuleId, OpId, Process, ProcessId, Record, Scalar, StackId, TargetId, ThreadId,
+    WaitTarget,
 };
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
-use super::stacks::{NamedStack, write_frame};
-use super::{Writer, bits, cut, cut_to, signed};
+use super::rows::Insert;
+use super::stacks::NamedStack;
+use super::{Writer, bits, cut, cut_to};
 use crate::StoreError;
 
 /// The most rows that wait for a commit. Only a file that cannot be written for long lets so many gather.
@@ -18,6 +22,10 @@ const MOST_UNCOMMITTED: usize = 100_000;
 
 /// The longest name of a target. There are many of them.
 pub(super) const MOST_TARGET_BYTES: usize = 1 << 10;
+
+static PROCESS: LazyLock<Insert> = LazyLock::new(Insert::new::<Process>);
+static TARGET: LazyLock<Insert> = LazyLock::new(Insert::new::<WaitTarget>);
+static FRAME: LazyLock<Insert> = LazyLock::new(Insert::new::<Frame>);
 
 pub(super) struct Names {
     ops: HashMap<(String, &'static str), OpId>,
@@ -42,6 +50,8 @@ pub(super) enum Name {
     Frame { id: u32, frame: Frame },
     Stack(NamedStack),
     Kernel { process: ProcessId, handle: u64, name: String },
+    Label { process: ProcessId, key: String, value: String },
+    Series { id: u32, name: String, unit: String, device: Option<String> },
 }
 
 impl Writer {
@@ -190,43 +200,39 @@ impl Name {
             Self::Module { id, path, is_runtime } => {
                 insert("INSERT INTO modules VALUES (?, ?, ?)", params![id.0, cut(path), is_runtime])
             }
-            Self::Process { id, process } => write_process(connection, session, *id, process),
+            Self::Process { id, process } => {
+                insert_record(&PROCESS, connection, &[id.to_cell(), session.to_cell()], process)
+            }
             Self::Thread { id, process, tid, comm } => {
                 insert("INSERT INTO threads VALUES (?, ?, ?, ?)", params![id.0, process.0, tid, cut(comm)])
             }
             Self::Rename { id, comm } => insert("UPDATE threads SET comm = ? WHERE id = ?", params![cut(comm), id.0]),
-            Self::Target { id, target: WaitTarget { process, kind, name } } => {
-                insert("INSERT INTO wait_targets VALUES (?, ?, ?, ?)", params![id.0, process.0, kind.as_str(), name])
-            }
+            Self::Target { id, target } => insert_record(&TARGET, connection, &[id.to_cell()], target),
             Self::StackNumber { id } => insert("INSERT INTO stacks (id) VALUES (?)", params![id.0]),
-            Self::Frame { id, frame } => write_frame(connection, *id, frame),
+            Self::Frame { id, frame } => insert_record(&FRAME, connection, &[id.to_cell()], frame),
             Self::Stack(stack) => stack.write(connection),
             Self::Kernel { process, handle, name } => {
                 insert("INSERT OR REPLACE INTO kernels VALUES (?, ?, ?)", params![process.0, bits(*handle), cut(name)])
             }
+            Self::Label { process, key, value } => insert(
+                "INSERT OR REPLACE INTO process_labels VALUES (?, ?, ?)",
+                params![process.0, cut(key), cut(value)],
+            ),
+            Self::Series { id, name, unit, device } => insert(
+                "INSERT INTO sample_series VALUES (?, ?, ?, ?, ?)",
+                params![id, session, cut(name), cut(unit), device.as_deref().map(cut)],
+            ),
         }
     }
 }
 
-fn write_process(connection: &Connection, session: i64, id: ProcessId, process: &Process) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    let values = params![
-        id.0,
-        session,
-        process.pid,
-        process.parent_pid,
-        signed(process.started_ns),
-        process.uid,
-        cut(&process.comm),
-        cut(&process.exe),
-        cut(&process.cmdline),
-        bits(process.cgroup_id),
-        cut(&process.cgroup),
-        process.container_id.as_deref().map(cut),
-        process.cpu_quota.filter(|quota| quota.is_finite() && *quota >= 0.0),
-        process.memory_limit.map(signed),
-    ];
-    connection.prepare_cached(sql)?.execute(values).map(drop)
+fn insert_record<R: Record>(
+    insert: &Insert,
+    connection: &Connection,
+    given: &[Cell<'_>],
+    record: &R,
+) -> rusqlite::Result<()> {
+    insert.row(connection, given, record).map(drop)
 }
 
 fn load_ops(connection: &Connection) -> rusqlite::Result<HashMap<(String, &'static str), OpId>> {

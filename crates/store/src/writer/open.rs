@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use gpuwhy_model::Session;
+use gpuwhy_model::{Calibration, Cell, Session};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
@@ -13,8 +13,10 @@ use super::dictionary::{Dictionaries, newest_event};
 use super::names::Names;
 use super::retention::Cap;
 use super::room::LastRoom;
+use super::rows::Insert;
+use super::samples::Series;
 use super::stacks::Stacks;
-use super::{Options, PATIENCE, Writer, cut, not_negative, signed};
+use super::{Options, PATIENCE, Writer, cut, signed};
 use crate::StoreError;
 use crate::lock::WriterLock;
 use crate::schema::{self, APPLICATION_ID, SCHEMA_VERSION};
@@ -126,6 +128,7 @@ fn start(
         names: Names::load(&connection)?,
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
         stacks: Stacks::load(&connection, cap.as_ref(), newest_event(&connection)?)?,
+        series: Series::load(&connection)?,
         moved: MovedCalls::default(),
         newest_record_ns: 0,
         session: id,
@@ -144,11 +147,10 @@ fn start(
 fn write_session(connection: &Connection, session: &Session) -> rusqlite::Result<i64> {
     let transaction = connection.unchecked_transaction()?;
     let id = insert_session(&transaction, session)?;
-    let mut statement = transaction.prepare("INSERT INTO calibrations VALUES (?, ?, ?)")?;
+    let insert = Insert::new::<Calibration>();
     for calibration in &session.calibrations {
-        statement.execute(params![id, cut(&calibration.what), not_negative(calibration.ns)])?;
+        insert.row(&transaction, &[Cell::Integer(id)], calibration)?;
     }
-    drop(statement);
     transaction.commit()?;
     Ok(id)
 }

@@ -40,11 +40,13 @@ const SUMS: &[(&str, &str)] = &[
     ("rung_changes", "at_ns"),
     ("process_life", "at_ns"),
     ("warnings", "at_ns"),
+    ("samples", "at_ns"),
+    ("explanations", "at_ns"),
     ("nccl_events", "timestamp_ns"),
     ("tcp_events", "timestamp_ns"),
 ];
 
-/// Tables that cite threads and processes, and when those were alive, except the calls: these are counted per session.
+/// Tables that cite threads, processes and series of samples, and when those were alive, except the calls: these are counted per session.
 const CITING: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
@@ -53,6 +55,7 @@ const CITING: &[(&str, &str)] = &[
     ("stretches", "start_ns"),
     ("kernel_work", "start_ns"),
     ("io_requests", "start_ns"),
+    ("samples", "at_ns"),
 ];
 
 pub(super) struct Cap {
@@ -146,7 +149,8 @@ impl Writer {
                 + (SELECT IFNULL(SUM(LENGTH(reason) + 80), 0) FROM rung_changes)
                 + (SELECT IFNULL(SUM(LENGTH(device) + 80), 0) FROM io_usage)
                 + 80 * (SELECT COUNT(*) FROM thread_usage) + 80 * (SELECT COUNT(*) FROM agent_usage)
-                + 80 * (SELECT COUNT(*) FROM stack_samples)
+                + (SELECT IFNULL(SUM(LENGTH(explanation) + 80), 0) FROM explanations)
+                + 32 * (SELECT COUNT(*) FROM samples) + 80 * (SELECT COUNT(*) FROM stack_samples)
                 + 80 * (SELECT COUNT(*) FROM stack_walks) + 100 * (SELECT COUNT(*) FROM process_life)";
             cap.sums_bytes = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned();
         }
@@ -267,6 +271,8 @@ impl Writer {
         Ok(gone("threads", "process_id", &processes)?
             + gone("wait_targets", "process_id", &processes)?
             + gone("kernels", "process_id", &processes)?
+            + gone("process_labels", "process_id", &processes)?
+            + gone("sample_series", "session_id", &sessions)?
             + gone("processes", "session_id", &sessions)?
             + gone("rung_changes", "session_id", &sessions)?
             + gone("calibrations", "session_id", &sessions)?

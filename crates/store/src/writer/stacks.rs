@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 
 use super::names::{Name, next_id};
 use super::retention::Cap;
-use super::{Writer, bits, cut_to};
+use super::{Writer, cut_to};
 use crate::StoreError;
 
 /// The most frames that are remembered. Their names take memory, too.
@@ -173,12 +173,6 @@ impl NamedStack {
         let mut frames = self.frames.iter().enumerate();
         frames.try_for_each(|(position, frame)| statement.execute(params![self.id.0, position as i64, frame]).map(drop))
     }
-}
-
-pub(super) fn write_frame(connection: &Connection, id: u32, frame: &Frame) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached("INSERT INTO frames VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
-    let Frame { kind, function, file, line, module, address, is_inlined } = frame;
-    statement.execute(params![id, kind.as_str(), function, file, line, module, bits(*address), is_inlined]).map(drop)
 }
 
 fn text_bytes(frame: &Frame) -> impl Iterator<Item = usize> {

@@ -5,6 +5,7 @@ use rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY;
 use rusqlite::{Connection, Statement};
 
 use super::signed;
+use crate::schema::width;
 
 /// Rows in one INSERT. More gain nothing.
 pub(super) const ROWS: usize = 20;
@@ -12,8 +13,8 @@ pub(super) const ROWS: usize = 20;
 /// The last start that is stored as it is (in the year 2262). It leaves room to move rows on.
 pub(super) const LATEST_NS: u64 = i64::MAX as u64 - (1 << 40);
 
-pub(super) fn insert_sql(table: &str, columns: usize, rows: usize) -> String {
-    let row = format!("({})", vec!["?"; columns].join(","));
+pub(super) fn insert_rows_sql(table: &str, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; width(table)].join(","));
     // FAIL keeps the rows before the one whose start is taken.
     format!("INSERT OR FAIL INTO {table} VALUES {}", vec![row; rows].join(","))
 }

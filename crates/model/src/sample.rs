@@ -1,0 +1,14 @@
+//! Something that is measured again and again: a GPU's temperature, a link's errors, memory pressure.
+
+/// One value of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    pub at_ns: u64,
+    /// What was measured, in words with dots: `gpu.utilization`.
+    pub name: String,
+    /// Unit of the value; empty for a plain number.
+    pub unit: String,
+    /// What it was measured on, where there is more than one: a GPU, a link, a cgroup.
+    pub device: Option<String>,
+    pub value: f64,
+}

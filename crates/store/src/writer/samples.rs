@@ -1,0 +1,92 @@
+//! Samples of what is measured again and again, labels of processes, and findings.
+
+use gpuwhy_model::{ProcessId, Sample};
+use hashbrown::HashMap;
+use rusqlite::{Connection, params};
+
+use super::names::{Name, next_id};
+use super::{Writer, cut, signed};
+use crate::StoreError;
+
+/// What a sample takes, about.
+const SAMPLE_BYTES: usize = 32;
+
+/// The longest explanation that is kept: a guarded query can still read it.
+const MOST_EXPLANATION_BYTES: usize = 200 << 10;
+
+/// What an explanation takes beside its text, about.
+const EXPLANATION_BYTES: usize = 80;
+
+/// The numbers of what is measured in this session.
+pub(super) struct Series {
+    ids: HashMap<(String, String, Option<String>), u32>,
+    next: u32,
+}
+
+impl Series {
+    pub fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self { ids: HashMap::new(), next: next_id(connection, "sample_series")? })
+    }
+}
+
+impl Writer {
+    /// Stores values. Of two values of the same thing at the same time the last one stays.
+    pub fn samples(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
+        let series = samples.iter().map(|sample| self.series(sample)).collect::<Result<Vec<u32>, _>>()?;
+        let rows: Vec<(&Sample, u32)> = samples.iter().zip(series).collect();
+        self.sums(&rows, |writer, &(sample, series)| write_sample(&writer.connection, series, sample))
+    }
+
+    /// Names what a process belongs to. A new value for a key replaces the old one.
+    pub fn label(&mut self, process: ProcessId, key: &str, value: &str) -> Result<(), StoreError> {
+        self.make_room_for_names()?;
+        self.name(Name::Label { process, key: key.to_owned(), value: value.to_owned() })
+    }
+
+    /// Keeps what was found in a span, as JSON. One that is too long to be read back is not kept; the answer says
+    /// whether it is.
+    pub fn explanation(
+        &mut self,
+        at_ns: u64,
+        span_ns: std::ops::Range<u64>,
+        version: &str,
+        explanation: &str,
+    ) -> Result<bool, StoreError> {
+        if explanation.len() > MOST_EXPLANATION_BYTES {
+            return Ok(false);
+        }
+        let times = [at_ns, span_ns.start, span_ns.end].map(signed);
+        self.sums(&[times], |writer, [at, from, to]| {
+            let sql = "INSERT INTO explanations VALUES (?, ?, ?, ?, ?, ?)";
+            let mut statement = writer.connection.prepare_cached(sql)?;
+            statement.execute(params![writer.session, at, from, to, cut(version), explanation])?;
+            Ok(EXPLANATION_BYTES + explanation.len())
+        })?;
+        Ok(true)
+    }
+
+    fn series(&mut self, sample: &Sample) -> Result<u32, StoreError> {
+        let key = (sample.name.clone(), sample.unit.clone(), sample.device.clone());
+        if let Some(&id) = self.series.ids.get(&key) {
+            return Ok(id);
+        }
+        self.make_room_for_names()?;
+        let id = self.series.next;
+        let Sample { name, unit, device, .. } = sample.clone();
+        self.name(Name::Series { id, name, unit, device })?;
+        self.series.next += 1;
+        self.series.ids.insert(key, id);
+        Ok(id)
+    }
+}
+
+fn write_sample(connection: &Connection, series: u32, sample: &Sample) -> rusqlite::Result<usize> {
+    // SQLite takes NaN for a value that is missing.
+    if sample.value.is_nan() {
+        return Ok(0);
+    }
+    let mut statement = connection
+        .prepare_cached("INSERT INTO samples VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value")?;
+    statement.execute(params![signed(sample.at_ns), series, sample.value])?;
+    Ok(SAMPLE_BYTES)
+}

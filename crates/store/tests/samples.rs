@@ -1,0 +1,82 @@
+//! Samples of metrics, labels of processes, and findings that are kept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use gpuwhy_model::Sample;
+use gpuwhy_store::{Options, Writer};
+use support::*;
+
+fn sample(offset_ns: u64, device: Option<&str>, value: f64) -> Sample {
+    let device = device.map(str::to_owned);
+    Sample { at_ns: START_NS + offset_ns, name: "gpu.power".into(), unit: "W".into(), device, value }
+}
+
+#[test]
+fn samples_are_read_back_with_name_unit_and_device() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let samples =
+        [sample(0, Some("0"), 80.5), sample(0, Some("1"), 90.0), sample(1, Some("0"), 81.0), sample(2, None, 7.0)];
+    writer.samples(&samples).unwrap();
+    writer.finish(&end()).unwrap();
+    let sql =
+        "SELECT at_ns - 1790000000000000000, name, device, value, unit, session_id FROM sample_values ORDER BY 1, 3";
+    let expected =
+        ["0 gpu.power 0 80.5 W 1", "0 gpu.power 1 90.0 W 1", "1 gpu.power 0 81.0 W 1", "2 gpu.power null 7.0 W 1"];
+    assert_eq!(lines(&path, sql), expected);
+    assert_eq!(number(&path, "SELECT count(*) FROM sample_series"), 3);
+}
+
+#[test]
+fn a_later_value_of_the_same_moment_stays_and_what_is_no_number_is_not_kept() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    writer.samples(&[sample(0, None, 1.0), sample(0, None, 2.0), sample(1, None, f64::NAN)]).unwrap();
+    writer.finish(&end()).unwrap();
+    assert_eq!(lines(&path, "SELECT value FROM sample_values"), ["2.0"]);
+}
+
+#[test]
+fn under_a_size_cap_the_oldest_samples_go_first() {
+    let (_directory, path) = temporary();
+    let cap = 1 << 20;
+    let mut writer = Writer::open(&path, &session(), &Options { max_size: Some(cap) }).unwrap();
+    let most = 60_000;
+    for first in (0..most).step_by(1000) {
+        let samples: Vec<Sample> = (first..first + 1000).map(|at| sample(at, None, at as f64)).collect();
+        writer.samples(&samples).unwrap();
+        writer.commit(START_NS + first).unwrap();
+    }
+    writer.finish(&end()).unwrap();
+    assert!(path.metadata().unwrap().len() <= cap);
+    let kept = number(&path, "SELECT count(*) FROM samples");
+    assert!((1000..most as i64).contains(&kept), "{kept}");
+    assert_eq!(lines(&path, "SELECT max(value) FROM sample_values"), [format!("{}.0", most - 1)]);
+}
+
+#[test]
+fn labels_name_what_a_process_belongs_to() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.label(cast.process, "rank", "0").unwrap();
+    writer.label(cast.process, "pod", "train-7").unwrap();
+    writer.label(cast.process, "rank", "3").unwrap();
+    writer.finish(&end()).unwrap();
+    let sql = "SELECT pid, comm, key, value, session_id FROM labels ORDER BY key";
+    assert_eq!(lines(&path, sql), ["100 python pod train-7 1", "100 python rank 3 1"]);
+}
+
+#[test]
+fn an_explanation_is_kept_whole_or_not_at_all() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let text = format!("{{\"findings\":\"{}\"}}", "x".repeat(100_000));
+    assert!(writer.explanation(START_NS, 1..2, "0.3.0", &text).unwrap());
+    assert!(!writer.explanation(START_NS, 1..2, "0.3.0", &text.repeat(3)).unwrap());
+    writer.finish(&end()).unwrap();
+    let sql =
+        "SELECT session_id, from_ns, to_ns, version, length(explanation), json_valid(explanation) FROM explanations";
+    assert_eq!(lines(&path, sql), [format!("1 1 2 0.3.0 {} 1", text.len())]);
+}

@@ -18,6 +18,7 @@ const RUNTIME: &[&str] = &["fake_runtime.c", "fake_runtime_copies.c"];
 const WORKLOAD: &[&str] = &[
     "workload.c",
     "workload_calls.c",
+    "workload_clocks.c",
     "workload_faults.c",
     "workload_libraries.c",
     "workload_mixes.c",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Programs of others against gpuwhy's doors. Their packages are of fixed versions and kept in the cache; the binary and the
-# example of crates/outputs have been built, and are found in the target folder.
+# example of crates/outputs have been built, and are found in the target folder. With --fetch it only fills the cache.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -37,6 +37,7 @@ step() {
 }
 
 fetch
+[ "${1:-}" != --fetch ] || exit 0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export HOME="$scratch" GPUWHY GPUWHY_TRACE="$scratch/demo.db"

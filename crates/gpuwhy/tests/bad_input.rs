@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpuwhy_testbed::Workload;
 use support::mounts::Mount;
-use support::{Finished, Place, Tracing, gpuwhy, integrity, is_root, output, small_trace, traced};
+use support::{Finished, Place, Tracing, gpuwhy, integrity, needs_root, output, small_trace, traced};
 
 /// A command that fails with these words, and a hint.
 fn fails(command: Command, words: &str, hint: &str) {
@@ -42,9 +42,7 @@ fn as_nobody(place: &Place, arguments: &[&str]) -> Command {
 
 #[test]
 fn root_without_privilege_it_says_so() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     fails(as_nobody(&place, &["trace"]), "not enough privilege", "sudo");
     let (code, stdout, _) = output(as_nobody(&place, &["check", "--json"]));
@@ -57,9 +55,7 @@ fn root_without_privilege_it_says_so() {
 
 #[test]
 fn root_a_kernel_without_type_information_is_named() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let command = in_namespace("mount -t tmpfs none /sys/kernel/btf", &["trace", "--out", file.to_str().unwrap()]);
@@ -69,9 +65,7 @@ fn root_a_kernel_without_type_information_is_named() {
 
 #[test]
 fn root_tracefs_is_mounted_where_nobody_has() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let arguments = ["trace", "--out", file.to_str().unwrap(), "--duration", "10ms"];
@@ -81,9 +75,7 @@ fn root_tracefs_is_mounted_where_nobody_has() {
 
 #[test]
 fn root_a_process_that_is_not_there_is_named() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let (code, _, stderr) = output(gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", "1073741800"]));
@@ -94,9 +86,7 @@ fn root_a_process_that_is_not_there_is_named() {
 
 #[test]
 fn root_a_full_disk_ends_the_trace_and_keeps_what_is_there() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let disk = Mount::tmpfs("size=4m", &place.dir.path().join("disk"));
     let file = disk.path().join("trace.db");
@@ -125,9 +115,7 @@ fn root_a_full_disk_ends_the_trace_and_keeps_what_is_there() {
 
 #[test]
 fn root_a_full_disk_does_not_end_the_users_command() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let disk = Mount::tmpfs("size=2m", &place.dir.path().join("disk"));
     let file = disk.path().join("trace.db");
@@ -146,9 +134,7 @@ fn root_a_full_disk_does_not_end_the_users_command() {
 
 #[test]
 fn root_a_read_only_place_is_named() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let disk = Mount::tmpfs("size=1m,ro", &place.dir.path().join("disk"));
     let file = disk.path().join("trace.db");
@@ -161,9 +147,7 @@ fn root_a_read_only_place_is_named() {
 
 #[test]
 fn root_a_finished_trace_is_read_by_a_user_who_may_not_write_there() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let (_, finished) = traced(&place, Workload::new(&place.testbed).calls(90), &[]);
     let expected = finished.number("SELECT count(*) FROM cuda_events");
@@ -176,9 +160,8 @@ fn root_a_finished_trace_is_read_by_a_user_who_may_not_write_there() {
 /// Nobody can write this file, and `trace` and `query` leave it as it is.
 fn is_left_alone(file: &Path, words: &str, hint: &str) {
     let before = std::fs::read(file).unwrap();
-    if is_root() {
-        fails(gpuwhy(&["trace", "--out", file.to_str().unwrap()]), words, hint);
-    }
+    needs_root();
+    fails(gpuwhy(&["trace", "--out", file.to_str().unwrap()]), words, hint);
     fails(gpuwhy(&["query", file.to_str().unwrap(), "SELECT 1"]), words, hint);
     assert!(std::fs::read(file).unwrap() == before);
     let names: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().map(|file| file.unwrap().path()).collect();
@@ -208,9 +191,7 @@ fn root_a_newer_trace_is_left_as_it_is() {
 
 #[test]
 fn root_a_size_cap_holds_while_calls_come_at_full_speed() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     const CAP: u64 = 3_000_000;
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").threads(2).duration(Duration::from_secs(3));
@@ -263,9 +244,7 @@ fn values_that_make_no_sense_are_wrong_usage() {
 
 #[test]
 fn root_a_cap_that_no_trace_fits_into_is_refused() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "--max-size", "10kB"]);

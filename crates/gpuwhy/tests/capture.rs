@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use gpuwhy_store::Value;
-use gpuwhy_testbed::{Behaviour, Truth, Workload};
-use support::{Finished, Place, counts_agree, is_root, measured, traced};
+use gpuwhy_testbed::{Behaviour, Workload};
+use support::{Place, counts_agree, needs_root, traced};
 
 fn every_call_is_counted_once_at_each_layer(attach: &str) {
     let place = Place::new();
@@ -38,30 +38,25 @@ fn every_call_is_counted_once_at_each_layer(attach: &str) {
 
 #[test]
 fn root_every_call_is_counted_once_at_each_layer_by_session_links() {
-    if is_root() {
-        every_call_is_counted_once_at_each_layer("session");
-    }
+    needs_root();
+    every_call_is_counted_once_at_each_layer("session");
 }
 
 #[test]
 fn root_every_call_is_counted_once_at_each_layer_by_multi_links() {
-    if is_root() {
-        every_call_is_counted_once_at_each_layer("multi");
-    }
+    needs_root();
+    every_call_is_counted_once_at_each_layer("multi");
 }
 
 #[test]
 fn root_every_call_is_counted_once_at_each_layer_by_single_links() {
-    if is_root() {
-        every_call_is_counted_once_at_each_layer("single");
-    }
+    needs_root();
+    every_call_is_counted_once_at_each_layer("single");
 }
 
 #[test]
 fn root_the_default_counts_a_launch_once() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).nested().mix("launch").threads(2).calls(1000);
     let (_, finished) = traced(&place, workload, &[]);
@@ -74,169 +69,9 @@ fn root_the_default_counts_a_launch_once() {
     assert!(finished.text("SELECT caller FROM cuda_events WHERE op = 'cuLaunchKernel'").contains("libcudart"));
 }
 
-/// The sum of a column over all calls of one function, and what the workload's own clock says of their time.
-fn split(truth: &Truth, finished: &Finished, op: &str, column: &str) -> (f64, f64) {
-    let sum =
-        |column: &str| finished.number(&format!("SELECT sum({column}) FROM cuda_events WHERE op = '{op}'")) as f64;
-    let own: u64 = truth.calls.iter().filter(|calls| calls.op == op).map(|calls| calls.wall_ns).sum();
-    (sum(column), own as f64)
-}
-
-fn lands_in(behaviour: Behaviour, column: &str, reason: Option<&str>) {
-    let place = Place::new();
-    let workload = Workload::new(&place.testbed)
-        .op("cuStreamSynchronize", behaviour, Duration::from_millis(20))
-        .threads(1)
-        .calls(50);
-    let (truth, finished) = traced(&place, workload, &[]);
-    finished.check();
-    let (landed, own) = split(&truth, &finished, "cuStreamSynchronize", column);
-    let (queued, _) = split(&truth, &finished, "cuStreamSynchronize", "runqueue_ns");
-    // Other work on the machine puts the thread into the run queue; the rest must be where it belongs.
-    assert!((0.95..=1.05).contains(&((landed + queued) / own)), "{behaviour:?}: {landed} of {own} ns are {column}");
-    assert!(landed >= 0.95 * 50.0 * 20e6, "{behaviour:?}: {landed} ns are {column}");
-    if let Some(reason) = reason {
-        let named =
-            format!("SELECT count(*) FROM cuda_events WHERE op = 'cuStreamSynchronize' AND blocked_on = '{reason}'");
-        assert_eq!(finished.number(&named), 50, "{behaviour:?}");
-    }
-    if matches!(behaviour, Behaviour::Futex | Behaviour::Pipe) {
-        let releaser = truth.calls.iter().find(|calls| calls.op == "cuStreamSynchronize").unwrap().releaser_tid;
-        let woken = finished.number(&format!("SELECT count(*) FROM cuda_events WHERE woken_by_tid = {releaser}"));
-        assert!(woken >= 48, "{behaviour:?}: the releasing thread woke {woken} of 50");
-    }
-}
-
-#[test]
-fn root_time_spent_computing_is_running_time() {
-    if is_root() {
-        measured(|| lands_in(Behaviour::Burn, "running_ns", None));
-    }
-}
-
-#[test]
-fn root_time_spent_sleeping_is_blocked_time() {
-    if is_root() {
-        measured(|| lands_in(Behaviour::Sleep, "blocked_ns", Some("sleep")));
-    }
-}
-
-#[test]
-fn root_a_lock_held_by_another_thread_names_the_thread_that_released_it() {
-    if is_root() {
-        measured(|| lands_in(Behaviour::Futex, "blocked_ns", Some("futex")));
-    }
-}
-
-#[test]
-fn root_a_pipe_names_the_thread_that_wrote_to_it() {
-    if is_root() {
-        measured(|| lands_in(Behaviour::Pipe, "blocked_ns", Some("stream")));
-    }
-}
-
-#[test]
-fn root_reading_a_disk_is_io() {
-    if is_root() {
-        measured(reading_a_disk_is_io);
-    }
-}
-
-fn reading_a_disk_is_io() {
-    let place = Place::new();
-    let workload =
-        Workload::new(&place.testbed).op("cuMemcpyHtoD", Behaviour::Io, Duration::from_millis(20)).threads(1).calls(20);
-    let (_, finished) = traced(&place, workload, &[]);
-    finished.check();
-    let io = "SELECT count(*) FROM cuda_events WHERE op = 'cuMemcpyHtoD' AND blocked_on = 'io' AND blocked_ns > 0";
-    assert_eq!(finished.number(io), 20);
-}
-
-#[test]
-fn root_time_spent_waiting_for_a_cpu_is_run_queue_time_and_names_who_took_it() {
-    if is_root() {
-        measured(time_in_the_run_queue_is_the_siblings);
-    }
-}
-
-fn time_in_the_run_queue_is_the_siblings() {
-    // Two threads that burn share one CPU: half of each one's time is spent in the run queue.
-    let place = Place::new();
-    let workload = Workload::new(&place.testbed)
-        .op("cuStreamSynchronize", Behaviour::Burn, Duration::from_millis(200))
-        .threads(2)
-        .calls(5);
-    let mut running = workload.start().unwrap();
-    running.wait_ready().unwrap();
-    pin_to_one_cpu(running.pid());
-    let pid = running.pid().to_string();
-    let mut tracing = place.trace(&["-p", &pid]);
-    tracing.wait_ready();
-    let truth = running.finish().unwrap();
-    let (_, finished) = tracing.wait_finished();
-    finished.check();
-    // The workload burns a fixed CPU time per call; whatever its own clock shows above it was spent waiting for the CPU.
-    let (queued, own) = split(&truth, &finished, "cuStreamSynchronize", "runqueue_ns");
-    let expected = own - 10.0 * 200e6;
-    assert!((queued - expected).abs() <= 0.05 * own, "{queued} ns queued, {expected} ns expected, {own} ns in all");
-    let own_pid = running_pid(&truth);
-    let queued = finished.number("SELECT sum(runqueue_ns) FROM sched_events");
-    let by_sibling = finished.number(&format!(
-        "SELECT sum(taken_by_ns) FROM sched_events WHERE taken_by_pid = {own_pid} AND taken_by_tid <> tid"
-    ));
-    assert!(by_sibling * 100 >= queued * 90, "the sibling had the CPU for {by_sibling} ns of {queued}");
-}
-
-fn running_pid(truth: &Truth) -> u32 {
-    truth.ends[0].pid
-}
-
-fn pin_to_one_cpu(pid: u32) {
-    // At the highest priority, so that nothing but the siblings competes.
-    let command = format!("taskset -acp 0 {pid} && renice -n -20 -p {pid}");
-    let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-}
-
-#[test]
-fn root_a_threads_whole_wall_time_is_accounted_for() {
-    if is_root() {
-        measured(whole_wall_time_is_accounted_for);
-    }
-}
-
-fn whole_wall_time_is_accounted_for() {
-    let place = Place::new();
-    let workload = Workload::new(&place.testbed)
-        .op("cuStreamSynchronize", Behaviour::Sleep, Duration::from_millis(5))
-        .threads(2)
-        .rate(50.0)
-        .duration(Duration::from_secs(2));
-    let (truth, finished) = traced(&place, workload, &[]);
-    finished.check();
-    for calls in truth.calls.iter().filter(|calls| calls.op == "cuStreamSynchronize") {
-        let row = finished.rows(&format!(
-            "SELECT sum(wall_ns), sum(running_ns + runqueue_ns + blocked_ns), sum(in_calls_ns), sum(sleep_ns) \
-             FROM thread_times WHERE tid = {}",
-            calls.tid
-        ));
-        let [Value::Integer(wall), Value::Integer(parts), Value::Integer(in_calls), Value::Integer(slept)] = row[0][..]
-        else {
-            panic!("{row:?}");
-        };
-        assert_eq!(wall, parts);
-        let active = (calls.last_ns - calls.first_ns) as i64;
-        assert!(wall >= active * 95 / 100, "{wall} ns of {active} ns are accounted for");
-        assert!(slept > wall * 8 / 10, "slept {slept} of {wall}");
-        assert!((in_calls - calls.wall_ns as i64).abs() < calls.wall_ns as i64 / 20, "{in_calls} {}", calls.wall_ns);
-    }
-}
-
 #[test]
 fn root_a_full_ring_is_counted_not_hidden() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").threads(2).calls(300_000);
     let (_, finished) = traced(&place, workload, &["--ring-size", "8KiB"]);
@@ -248,9 +83,7 @@ fn root_a_full_ring_is_counted_not_hidden() {
 
 #[test]
 fn root_threads_that_die_inside_a_call_leave_nothing_behind() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").threads(8).calls(100).die_inside();
     let (truth, finished) = traced(&place, workload, &[]);
@@ -263,9 +96,7 @@ fn root_threads_that_die_inside_a_call_leave_nothing_behind() {
 
 #[test]
 fn root_calls_that_are_jumped_out_of_do_not_disturb_the_next_ones() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for attach in ["session", "multi", "single"] {
         let place = Place::new();
         let workload = Workload::new(&place.testbed)
@@ -284,9 +115,7 @@ fn root_calls_that_are_jumped_out_of_do_not_disturb_the_next_ones() {
 
 #[test]
 fn root_a_fork_inside_a_call_counts_it_once_and_follows_the_child() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").threads(1).calls(100).fork_inside();
     let (truth, finished) = traced(&place, workload, &[]);
@@ -299,9 +128,7 @@ fn root_a_fork_inside_a_call_counts_it_once_and_follows_the_child() {
 
 #[test]
 fn root_an_exec_closes_the_old_image_and_opens_a_new_one() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").threads(0).calls(100).exec_self();
     let (truth, finished) = traced(&place, workload, &[]);
@@ -309,16 +136,14 @@ fn root_an_exec_closes_the_old_image_and_opens_a_new_one() {
     let made: u64 = truth.calls.iter().map(|calls| calls.calls).sum();
     assert_eq!(finished.number("SELECT sum(count) FROM call_stats") as u64, made);
     assert_eq!(finished.number("SELECT count(*) FROM process_life WHERE kind = 'exec'"), 1);
-    let pid = running_pid(&truth);
+    let pid = truth.ends[0].pid;
     assert_eq!(finished.number(&format!("SELECT count(*) FROM processes WHERE pid = {pid}")), 2);
     assert_eq!(finished.number(&format!("SELECT count(*) FROM process_life WHERE kind = 'exit' AND pid = {pid}")), 1);
 }
 
 #[test]
 fn root_a_row_names_its_device_stream_bytes_and_result() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("all").threads(2).calls(200).devices(2);
     let (truth, finished) = traced(&place, workload, &[]);
@@ -344,9 +169,7 @@ fn root_a_row_names_its_device_stream_bytes_and_result() {
 
 #[test]
 fn root_an_error_of_the_driver_is_in_the_row() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed)
         .op("cuMemAlloc", Behaviour::Return, Duration::ZERO)
@@ -360,9 +183,7 @@ fn root_an_error_of_the_driver_is_in_the_row() {
 
 #[test]
 fn root_the_statistics_of_all_calls_agree_with_the_rows() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed)
         .op("cuLaunchKernel", Behaviour::Burn, Duration::from_micros(50))
@@ -387,9 +208,7 @@ fn root_the_statistics_of_all_calls_agree_with_the_rows() {
 
 #[test]
 fn root_short_calls_can_be_counted_without_a_row() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed)
         .op("cuStreamSynchronize", Behaviour::Sleep, Duration::from_millis(3))
@@ -403,9 +222,7 @@ fn root_short_calls_can_be_counted_without_a_row() {
 
 #[test]
 fn root_the_device_of_a_thread_that_selected_it_long_ago_is_learnt() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload =
         Workload::new(&place.testbed).mix("chatter").threads(2).devices(2).rate(500.0).duration(Duration::from_secs(4));

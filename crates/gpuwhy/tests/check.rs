@@ -10,7 +10,7 @@ use gpuwhy_testbed::Workload;
 use gpuwhy_testbed::stacks::Python;
 use serde_json::Value;
 use support::script::Script;
-use support::{Place, gpuwhy, is_root, output};
+use support::{Place, gpuwhy, needs_root, output};
 
 /// What `check --json` says, and about one process.
 fn report(pid: u32) -> (Value, Value) {
@@ -24,9 +24,7 @@ fn report(pid: u32) -> (Value, Value) {
 
 #[test]
 fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut running = Workload::new(&place.testbed).nested().start().unwrap();
     running.wait_ready().unwrap();
@@ -49,9 +47,7 @@ fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
 
 #[test]
 fn root_a_file_that_only_has_the_name_of_the_driver_is_told_with_the_reason() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let broken = place.dir.path().join("broken").join("libcuda.so.1");
     std::fs::create_dir(broken.parent().unwrap()).unwrap();
@@ -81,9 +77,7 @@ say('ready'); wait()";
 
 #[test]
 fn root_a_process_that_has_the_runtime_and_not_the_driver_is_told_apart() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let runtime = place.testbed.libcudart();
     let mut script = Script::python("ctypes.CDLL(sys.argv[1]); say('ready'); wait()", &[runtime.to_str().unwrap()]);
@@ -106,9 +100,7 @@ fn python_with_the_driver(python: &Path, place: &Place) -> Script {
 
 #[test]
 fn root_python_that_uses_cuda_is_listed_with_its_version() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     for python in Python::supported().unwrap() {
         let script = python_with_the_driver(&python.path, &place);
@@ -124,9 +116,7 @@ fn root_python_that_uses_cuda_is_listed_with_its_version() {
 
 #[test]
 fn root_python_whose_frames_are_not_known_is_told_with_the_reason() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     // Older ones have no variable that they could be told by.
     for python in Python::too_old().into_iter().filter(|python| python.minor >= 7) {
@@ -143,9 +133,7 @@ fn root_python_whose_frames_are_not_known_is_told_with_the_reason() {
 
 #[test]
 fn root_the_checker_does_not_report_itself() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut command = gpuwhy(&["check", "--json"]);
     command.env("LD_PRELOAD", place.testbed.libcuda());

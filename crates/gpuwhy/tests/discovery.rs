@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use gpuwhy_capture::Image;
 use gpuwhy_store::Value;
-use gpuwhy_testbed::{Behaviour, CudaRuntime, Running, Truth, Workload};
+use gpuwhy_testbed::{Behaviour, CudaRuntime, Running, Truth, Workload, left_out};
 use support::mounts::Mount;
 use support::script::Script;
-use support::{Finished, Place, Tracing, counts_agree, is_root, traced};
+use support::{Finished, Place, Tracing, counts_agree, needs_root, traced};
 
 /// A copy of a library in a folder of its own.
 fn copied(place: &Place, library: &Path, folder: &str, name: &str) -> PathBuf {
@@ -47,9 +47,7 @@ fn seen_exactly(truth: &Truth, finished: &Finished) {
 
 #[test]
 fn root_a_library_that_only_another_mount_namespace_can_see_is_attached() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let inside = copied(&place, &place.testbed.libcuda(), "source", "libcuda.so.1");
     let hidden = place.dir.path().join("hidden");
@@ -69,9 +67,7 @@ fn root_a_library_that_only_another_mount_namespace_can_see_is_attached() {
 
 #[test]
 fn root_a_library_is_known_by_what_it_exports_and_not_by_its_name() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for name in ["libcuda-1a2b3c4d.so.1", "driver.bin"] {
         let place = Place::new();
         let library = copied(&place, &place.testbed.libcuda(), "wheel", name).join(name);
@@ -84,9 +80,7 @@ fn root_a_library_is_known_by_what_it_exports_and_not_by_its_name() {
 
 #[test]
 fn root_a_runtime_linked_into_the_program_is_seen_through_the_driver() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::statically_linked(&place.testbed).mix("launch").threads(2).calls(300);
     let (_, finished) = traced(&place, workload, &[]);
@@ -120,9 +114,7 @@ fn attached_within_a_second(place: &Place, library: &Path, start: impl FnOnce(&R
 
 #[test]
 fn root_a_library_loaded_during_the_trace_is_attached_within_a_second() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let library = copied(&place, &place.testbed.libcuda(), "late", "libcuda.so.1").join("libcuda.so.1");
     attached_within_a_second(&place, &library, |_| place.trace(&[]));
@@ -130,9 +122,7 @@ fn root_a_library_loaded_during_the_trace_is_attached_within_a_second() {
 
 #[test]
 fn root_a_library_loaded_later_by_a_named_process_is_attached_within_a_second() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let library = copied(&place, &place.testbed.libcuda(), "late", "libcuda.so.1").join("libcuda.so.1");
     attached_within_a_second(&place, &library, |running| {
@@ -142,9 +132,7 @@ fn root_a_library_loaded_later_by_a_named_process_is_attached_within_a_second() 
 
 #[test]
 fn root_a_process_that_maps_a_library_and_is_gone_does_not_hide_it_from_the_next() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let library = copied(&place, &place.testbed.libcuda(), "brief", "libcuda.so.1").join("libcuda.so.1");
     attached_within_a_second(&place, &library, |_| {
@@ -160,9 +148,7 @@ fn root_a_process_that_maps_a_library_and_is_gone_does_not_hide_it_from_the_next
 
 #[test]
 fn root_a_library_deleted_while_it_is_used_is_attached() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let folder = copied(&place, &place.testbed.libcuda(), "gone", "libcuda.so.1");
     let mut running = launches(&place).env("LD_LIBRARY_PATH", &folder).start().unwrap();
@@ -176,9 +162,7 @@ fn root_a_library_deleted_while_it_is_used_is_attached() {
 
 #[test]
 fn root_one_file_in_two_containers_is_probed_once() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let lower = copied(&place, &place.testbed.libcuda(), "lower", "libcuda.so.1");
     let mount = |name: &str| {
@@ -190,7 +174,9 @@ fn root_one_file_in_two_containers_is_probed_once() {
         let options = layers.map(|(layer, path)| format!("{layer}={}", path.display())).join(",");
         Mount::new("overlay", &options, &dir("merged"))
     };
-    let (Some(one), Some(other)) = (mount("one"), mount("other")) else { return };
+    let (Some(one), Some(other)) = (mount("one"), mount("other")) else {
+        return left_out("one file in two containers: overlays cannot be mounted");
+    };
     let workloads = [&one, &other].map(|mount| launches(&place).env("LD_LIBRARY_PATH", mount.path()));
     let (truths, finished) = traced_system_wide(&place, workloads.into());
     truths.iter().for_each(|truth| seen_exactly(truth, &finished));
@@ -199,9 +185,7 @@ fn root_one_file_in_two_containers_is_probed_once() {
 
 #[test]
 fn root_functions_that_start_with_endbr64_are_probed_behind_it() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let image = Image::read(&place.testbed.libcuda_endbr()).unwrap();
     assert_eq!(image.library, Some("cuda-driver"));
@@ -217,9 +201,7 @@ fn root_functions_that_start_with_endbr64_are_probed_behind_it() {
 
 #[test]
 fn root_calls_of_the_vendors_own_runtime_are_seen_with_their_errors() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     const CALLS: &str = "runtime = ctypes.CDLL(sys.argv[1])\n\
          say('ready'); wait()\n\
          number, memory = ctypes.c_int(), ctypes.c_uint64()\n\

@@ -10,7 +10,7 @@ use gpuwhy_apis::rows;
 use gpuwhy_capture::{Image, InBursts, Options, Record, Sampling, Tracer};
 use gpuwhy_testbed::{LaunchLoop, LoopTruth, RunningLoop};
 use libbpf_rs::query::LinkInfoIter;
-use support::{Finished, Place, is_root, wait_until};
+use support::{Finished, Place, needs_root, wait_until};
 
 const STORM: f64 = 100_000.0;
 
@@ -34,9 +34,7 @@ fn launches(truth: &LoopTruth) -> u64 {
 
 #[test]
 fn root_a_program_that_launches_now_and_then_has_every_call_kept_within_the_default_budget() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let launch_loop = LaunchLoop::new(&place.testbed).rate(1_000.0);
     // What the tracer itself uses is known after some seconds, and counts.
@@ -52,9 +50,7 @@ fn root_a_program_that_launches_now_and_then_has_every_call_kept_within_the_defa
 
 #[test]
 fn root_a_storm_is_seen_in_bursts_and_its_count_is_an_estimate_that_says_so() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let launch_loop = LaunchLoop::new(&place.testbed).rate(STORM);
     let (truth, finished) = traced(&place, launch_loop, &["--budget", "1%"], 6);
@@ -77,9 +73,7 @@ fn root_a_storm_is_seen_in_bursts_and_its_count_is_an_estimate_that_says_so() {
 
 #[test]
 fn root_rare_and_slow_calls_are_all_kept_with_their_split_during_a_storm_on_the_lowest_rung() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for op in ["cuStreamSynchronize", "cuMemAlloc", "cuMemcpyHtoDAsync"] {
         let place = Place::new();
         let length = Duration::from_millis(5);
@@ -103,9 +97,7 @@ fn root_rare_and_slow_calls_are_all_kept_with_their_split_during_a_storm_on_the_
 
 #[test]
 fn root_a_calm_process_has_every_call_seen_beside_a_storm_in_the_same_library() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut storm = LaunchLoop::new(&place.testbed).rate(STORM).start().unwrap();
     let mut calm = LaunchLoop::new(&place.testbed).rate(500.0).start().unwrap();
@@ -131,9 +123,7 @@ fn root_a_calm_process_has_every_call_seen_beside_a_storm_in_the_same_library() 
 
 #[test]
 fn root_a_stall_brings_back_the_calls_before_it() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     // One launch in 4,000 takes 20 ms, the others a few microseconds, of which no row is kept.
     let place = Place::new();
     let launch_loop = LaunchLoop::new(&place.testbed).rate(5_000.0).bimodal(0.00025, Duration::from_millis(20));
@@ -154,9 +144,7 @@ fn root_a_stall_brings_back_the_calls_before_it() {
 
 #[test]
 fn root_the_trace_says_what_tracing_costs() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let launch_loop = LaunchLoop::new(&place.testbed).rate(20_000.0);
     let (_, finished) = traced(&place, launch_loop, &["--budget", "2%"], 6);
@@ -174,9 +162,7 @@ fn root_the_trace_says_what_tracing_costs() {
 
 #[test]
 fn root_a_suspended_tracer_takes_its_probes_out_and_puts_them_back() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut running = LaunchLoop::new(&place.testbed).rate(2_000.0).start().unwrap();
     let pid = running.pid().to_string();
@@ -211,9 +197,7 @@ fn links() -> usize {
 
 #[test]
 fn root_a_thousand_changes_under_load_lose_no_call_and_leave_no_link() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let before = links();
     let launch = rows().position(|row| row.api.name == "cuLaunchKernel").unwrap() as u16;

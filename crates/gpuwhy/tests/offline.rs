@@ -5,7 +5,7 @@ mod support;
 
 use std::process::Command;
 
-use support::{Place, is_root, output};
+use support::{Place, needs_root, output};
 
 /// Runs gpuwhy in an empty network namespace. Returns its output and what it asked the kernel's network code for.
 fn offline(place: &Place, arguments: &[&str]) -> (String, Vec<String>) {
@@ -31,9 +31,7 @@ fn stays_on_the_host(calls: &[String]) {
 
 #[test]
 fn root_no_command_reaches_for_the_network() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let file = file.to_str().unwrap();
@@ -54,9 +52,7 @@ fn root_no_command_reaches_for_the_network() {
 
 #[test]
 fn root_the_namespace_of_these_tests_has_no_way_out_and_strace_would_see_a_try() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let log = place.dir.path().join("strace.log");
     let script = "import socket; s = socket.socket(); s.settimeout(1); print(s.connect_ex(('192.0.2.1', 80)))";

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use gpuwhy_store::{Limits, Trace, Value};
 use gpuwhy_testbed::{Running, Workload};
 use libbpf_rs::query::ProgInfoIter;
-use support::{Finished, Place, gpuwhy, integrity, is_root, output, wait_until};
+use support::{Finished, Place, gpuwhy, integrity, needs_root, output, wait_until};
 
 /// Two threads that call as fast as they can, ready to start. They share a CPU, so that one is left for the tracer of
 /// this build, which is not optimized.
@@ -38,9 +38,7 @@ fn call_programs() -> BTreeSet<u32> {
 
 #[test]
 fn root_a_killed_tracer_loses_a_second_at_most_and_leaves_nothing_in_the_kernel() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut running = full_speed(&place, 6);
     let pid = running.pid().to_string();
@@ -98,26 +96,22 @@ fn stops_within_a_second(running: &mut Running, place: &Place, signal: i32) {
 
 #[test]
 fn root_ctrl_c_stops_within_a_second_at_full_speed() {
-    if is_root() {
-        let place = Place::new();
-        stops_within_a_second(&mut full_speed(&place, 30), &place, libc::SIGINT);
-    }
+    needs_root();
+    let place = Place::new();
+    stops_within_a_second(&mut full_speed(&place, 30), &place, libc::SIGINT);
 }
 
 #[test]
 fn root_sigterm_stops_within_a_second() {
-    if is_root() {
-        let place = Place::new();
-        let workload = Workload::new(&place.testbed).threads(4).rate(5000.0).duration(Duration::from_secs(30));
-        stops_within_a_second(&mut workload.start().unwrap(), &place, libc::SIGTERM);
-    }
+    needs_root();
+    let place = Place::new();
+    let workload = Workload::new(&place.testbed).threads(4).rate(5000.0).duration(Duration::from_secs(30));
+    stops_within_a_second(&mut workload.start().unwrap(), &place, libc::SIGTERM);
 }
 
 #[test]
 fn root_a_trace_of_a_given_length_ends_by_itself() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let (status, finished) = place.trace(&["--duration", "1s"]).wait_finished();
     assert!(status.success());
@@ -131,9 +125,7 @@ fn root_a_trace_of_a_given_length_ends_by_itself() {
 
 #[test]
 fn root_a_trace_ends_with_its_last_target_even_if_nobody_has_asked_for_its_exit_code() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut target = std::process::Command::new("sleep").arg("600").spawn().unwrap();
     let mut tracing = place.trace(&["-p", &target.id().to_string()]);
@@ -147,9 +139,7 @@ fn root_a_trace_ends_with_its_last_target_even_if_nobody_has_asked_for_its_exit_
 
 #[test]
 fn root_a_target_that_dies_while_it_is_attached_is_no_trouble() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     for attempt in 0..12 {
         let mut running = Workload::new(&place.testbed).start().unwrap();
@@ -179,9 +169,7 @@ fn trace_shell(place: &Place, arguments: &[&str], command: &str) -> (i32, String
 
 #[test]
 fn root_the_commands_exit_code_is_passed_on() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     for (command, expected) in [("true", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)] {
         let (code, _, stderr) = trace_shell(&place, &[], command);
@@ -193,9 +181,7 @@ fn root_the_commands_exit_code_is_passed_on() {
 
 #[test]
 fn root_a_command_that_does_not_exist_is_a_clear_error_and_the_file_is_whole() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let (code, stdout, stderr) = output(gpuwhy(&["trace", "--out", file.to_str().unwrap(), "--", "/no/such/command"]));
@@ -208,9 +194,7 @@ fn root_a_command_that_does_not_exist_is_a_clear_error_and_the_file_is_whole() {
 
 #[test]
 fn root_json_lines_are_alone_on_stdout() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let command = "echo hello from the command; \"$PATH_TO_WORKLOAD\" --mix launch --calls 50";
     let (code, stdout, stderr) = trace_shell(&place, &["--json"], command);
@@ -227,9 +211,7 @@ fn root_json_lines_are_alone_on_stdout() {
 
 #[test]
 fn root_a_reader_that_goes_away_ends_the_tracer_quietly() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let pipe = format!(
         "{} trace --json --out {} -- {} --mix launch --calls 300000 | head -1",

@@ -11,7 +11,7 @@ use gpuwhy_model::{Stack, WalkEnd};
 use gpuwhy_testbed::stacks::{Program, Python, Score, Witness, Witnesses};
 use gpuwhy_testbed::{Behaviour, Workload};
 use gpuwhy_window::{LoadedStack, Scope};
-use support::{Finished, Place, Tracing, gpuwhy, is_root};
+use support::{Finished, Place, Tracing, gpuwhy, needs_root};
 
 /// Situations for each program; `./dev accuracy stacks` takes a thousand.
 const SITUATIONS: u32 = 200;
@@ -54,9 +54,7 @@ fn at_least(share: f64, part: usize, score: &Score, what: &str) {
 
 #[test]
 fn root_native_stacks_are_those_of_the_reference_unwinder() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for program in [Program::C, Program::Cpp, Program::Rust] {
         let (score, finished) = traced(program, None);
         assert_eq!(score.calls, SITUATIONS as usize);
@@ -67,18 +65,14 @@ fn root_native_stacks_are_those_of_the_reference_unwinder() {
 
 #[test]
 fn root_a_build_with_frame_pointers_is_walked_by_them() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let (score, _) = traced(Program::CFramePointers, None);
     at_least(0.99, score.native_right, &score, "frame pointers");
 }
 
 #[test]
 fn root_python_stacks_have_every_function_and_executing_line_on_every_version() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for python in Python::supported().unwrap() {
         let (score, _) = traced(Program::Python, Some(&python.path));
         let name = python.path.display().to_string();
@@ -89,9 +83,7 @@ fn root_python_stacks_have_every_function_and_executing_line_on_every_version() 
 
 #[test]
 fn root_python_and_native_frames_stand_in_the_order_of_calls() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let (score, finished) = traced(Program::Mixed, None);
     at_least(0.99, score.python_right, &score, "Python in between");
     at_least(0.95, score.native_right, &score, "C++ in between");
@@ -104,9 +96,7 @@ fn root_python_and_native_frames_stand_in_the_order_of_calls() {
 
 #[test]
 fn root_a_user_who_wants_no_stacks_gets_none() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).op("cuStreamSynchronize", Behaviour::Sleep, Duration::from_millis(2));
     let (_, finished) = support::traced(&place, workload.calls(100), &["--stacks", "none"]);
@@ -131,9 +121,7 @@ for _ in range(50):
 
 #[test]
 fn root_a_launch_says_which_kernel_it_launches() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let driver = place.testbed.dir().join("libcuda.so.1");
     let script = place.dir.path().join("launches.py");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use gpuwhy_testbed::{Truth, Workload};
 use support::script::Script;
-use support::{Finished, Place, Tracing, counts_agree, gpuwhy, is_root, traced};
+use support::{Finished, Place, Tracing, counts_agree, gpuwhy, needs_root, traced};
 
 fn launches(place: &Place, calls: u64) -> Workload {
     Workload::new(&place.testbed).mix("launch").threads(1).calls(calls)
@@ -35,9 +35,7 @@ fn tracing_with_library(place: &Place, arguments: &[&str]) -> Tracing {
 
 #[test]
 fn root_a_command_is_followed_into_its_children_and_nowhere_else() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut outsider = launches(&place, 1000).start().unwrap();
     outsider.wait_ready().unwrap();
@@ -65,9 +63,7 @@ fn root_a_command_is_followed_into_its_children_and_nowhere_else() {
 
 #[test]
 fn root_a_worker_that_a_named_process_starts_later_is_traced() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut outsider = launches(&place, 1000).start().unwrap();
     outsider.wait_ready().unwrap();
@@ -91,9 +87,7 @@ fn root_a_worker_that_a_named_process_starts_later_is_traced() {
 
 #[test]
 fn root_only_the_named_users_processes_are_traced() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     std::fs::set_permissions(place.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -117,9 +111,7 @@ fn root_only_the_named_users_processes_are_traced() {
 
 #[test]
 fn root_every_process_that_uses_a_file_is_seen_one_after_the_other() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let mut tracing = tracing_with_library(&place, &[]);
     tracing.wait_ready();
@@ -136,9 +128,7 @@ fn root_every_process_that_uses_a_file_is_seen_one_after_the_other() {
 
 #[test]
 fn root_a_process_that_sees_only_the_fourth_gpu_uses_the_fourth_gpu() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let (_, finished) = traced(&place, launches(&place, 50).env("CUDA_VISIBLE_DEVICES", "3"), &[]);
     let devices = "SELECT group_concat(DISTINCT device) FROM cuda_events WHERE op = 'cuLaunchKernel'";
@@ -147,9 +137,7 @@ fn root_a_process_that_sees_only_the_fourth_gpu_uses_the_fourth_gpu() {
 
 #[test]
 fn root_the_tracer_leaves_itself_out() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let mut running = launches(&place, 100).start().unwrap();
@@ -169,9 +157,7 @@ fn root_the_tracer_leaves_itself_out() {
 
 #[test]
 fn root_a_python_program_is_traced_like_any_other() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let (truth, finished) = traced(&place, Workload::python(&place.testbed).steps(50), &["--layer", "both"]);
     finished.check();

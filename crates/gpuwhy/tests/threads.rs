@@ -5,13 +5,11 @@ mod support;
 
 use gpuwhy_testbed::Workload;
 use support::script::Script;
-use support::{Place, gpuwhy, is_root, output, traced, wait_until};
+use support::{Place, gpuwhy, needs_root, output, traced, wait_until};
 
 #[test]
 fn root_names_with_quotes_newlines_escape_codes_and_bad_text_are_kept_and_shown_safely() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let workload = Workload::new(&place.testbed).mix("launch").calls(3).name("a\"',\\x0a\\x1b[31m\\xffz");
     let (_, finished) = traced(&place, workload, &[]);
@@ -34,9 +32,7 @@ fn root_names_with_quotes_newlines_escape_codes_and_bad_text_are_kept_and_shown_
 
 #[test]
 fn root_the_lines_of_a_live_trace_are_json_whatever_a_thread_is_called() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let file = place.file();
     let workload = place.testbed.workload();
@@ -52,9 +48,7 @@ fn root_the_lines_of_a_live_trace_are_json_whatever_a_thread_is_called() {
 
 #[test]
 fn root_a_thread_that_takes_another_name_is_known_by_it() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     const RENAMED: &str = "cuda = ctypes.CDLL(sys.argv[1]); libc = ctypes.CDLL(None)
 say('ready'); wait()
 libc.prctl(15, b'before'); cuda.cuLaunchKernel(); say('called'); wait()
@@ -115,15 +109,13 @@ for _ in range(total // at_once):
 
 #[test]
 fn root_hundreds_of_threads_that_come_and_go_are_all_counted() {
-    if is_root() {
-        all_are_counted(300, 100);
-    }
+    needs_root();
+    all_are_counted(300, 100);
 }
 
 #[test]
 fn root_counters_of_threads_that_ended_are_used_again() {
     // Three for each thread: more than three times as many as there are.
-    if is_root() {
-        all_are_counted(9000, 50);
-    }
+    needs_root();
+    all_are_counted(9000, 50);
 }

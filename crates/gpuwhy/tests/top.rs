@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gpuwhy_testbed::{Running, Workload};
 use support::pty::OnTerminal;
-use support::{Place, gpuwhy, is_root, wait_until};
+use support::{Place, gpuwhy, needs_root, wait_until};
 
 const ENTER_SCREEN: &str = "\u{1b}[?1049h";
 const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
@@ -59,9 +59,7 @@ impl Watched {
 
 #[test]
 fn root_top_shows_the_calls_of_a_workload_and_q_leaves_nothing_behind() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut watched = Watched::start(&["top"], 80, 24);
     watched.terminal.wait_for(ENTER_SCREEN).wait_for("cuLaunchKernel").wait_for("trainer");
     assert!(!watched.terminal.is_in_order(), "keys are read one by one");
@@ -86,9 +84,7 @@ fn root_top_shows_the_calls_of_a_workload_and_q_leaves_nothing_behind() {
 
 #[test]
 fn root_a_top_that_is_ended_from_outside_gives_the_terminal_back() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let mut watched = Watched::start(&["top"], 80, 24);
         watched.terminal.wait_for("cuLaunchKernel");
@@ -99,9 +95,7 @@ fn root_a_top_that_is_ended_from_outside_gives_the_terminal_back() {
 
 #[test]
 fn root_a_top_whose_terminal_is_gone_ends_and_leaves_nothing_behind() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut watched = Watched::start(&["top"], 80, 24);
     watched.terminal.wait_for("cuLaunchKernel");
     watched.terminal.hang_up();
@@ -112,9 +106,7 @@ fn root_a_top_whose_terminal_is_gone_ends_and_leaves_nothing_behind() {
 
 #[test]
 fn root_ctrl_z_gives_the_terminal_back_and_the_screen_returns_on_continue() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut watched = Watched::start(&["top"], 80, 24);
     watched.terminal.wait_for("cuLaunchKernel");
     watched.terminal.press("\u{1a}");
@@ -132,9 +124,7 @@ fn root_ctrl_z_gives_the_terminal_back_and_the_screen_returns_on_continue() {
 
 #[test]
 fn root_trace_on_a_terminal_shows_the_same_and_follows_its_size() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let mut watched = Watched::start(&["trace", "--out", "FILE"], 40, 10);
     watched.terminal.wait_for(ENTER_SCREEN).wait_for("3 Findings");
     let small = watched.terminal.output().len();
@@ -149,9 +139,7 @@ fn root_trace_on_a_terminal_shows_the_same_and_follows_its_size() {
 
 #[test]
 fn root_top_without_a_terminal_prints_text_and_ends_with_its_reader() {
-    if !is_root() {
-        return;
-    }
+    needs_root();
     let place = Place::new();
     let folder = place.dir.path().join("tmp");
     std::fs::create_dir(&folder).unwrap();

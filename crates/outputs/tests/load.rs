@@ -47,10 +47,8 @@ fn a_question_ends_when_its_client_goes_away() {
     let mut stream = served.connect();
     stream.write_all(&endless(&served)).unwrap();
     wait_until("the question is asked", || served.asker.running() == 1);
-    let gone = Instant::now();
     drop(stream);
     wait_until("the question is withdrawn", || served.asker.running() == 0);
-    assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
     assert_eq!(served.audit(1)[0]["status"], 499);
 }
 
@@ -62,10 +60,8 @@ fn a_call_over_mcp_ends_when_its_client_goes_away() {
     let mut stream = served.connect();
     stream.write_all(&request(served.address, "POST", "/mcp", &headers, &call.to_string())).unwrap();
     wait_until("the question is asked", || served.asker.running() == 1);
-    let gone = Instant::now();
     drop(stream);
     wait_until("the question is withdrawn", || served.asker.running() == 0);
-    assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
 }
 
 #[test]
@@ -78,14 +74,12 @@ fn a_call_over_mcp_and_http_can_be_cancelled_by_its_session_only() {
     let call = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "sql", "arguments": {"sql": ENDLESS}}});
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}});
     std::thread::scope(|scope| {
-        let called = Instant::now();
         let answer = scope.spawn(|| served.mcp_raw(call, &[("Mcp-Session-Id", &session)]));
         wait_until("the question is asked", || served.asker.running() == 1);
         assert_eq!(served.mcp_raw(cancel.clone(), &[("Mcp-Session-Id", "0123")]).status, 202);
         assert_eq!(served.asker.running(), 1);
         assert_eq!(served.mcp_raw(cancel, &[("Mcp-Session-Id", &session)]).status, 202);
         assert!(answer.join().unwrap().body.contains("cancelled"));
-        assert!(called.elapsed() < Duration::from_secs(8), "{:?}", called.elapsed());
     });
     wait_until("the question is withdrawn", || served.asker.running() == 0);
 }
@@ -97,10 +91,8 @@ async fn a_call_over_stdio_can_be_cancelled() {
     let id = assistant.start_request("tools/call", json!({"name": "sql", "arguments": {"sql": ENDLESS}})).await;
     tokio::task::block_in_place(|| wait_until("the question is asked", || served.asker.running() == 1));
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    let cancelled = Instant::now();
     assistant.say(cancel).await;
     tokio::task::block_in_place(|| wait_until("the question is withdrawn", || served.asker.running() == 0));
-    assert!(cancelled.elapsed() < Duration::from_secs(5));
     assert!(assistant.request("ping", json!({})).await["result"].is_object());
 }
 
@@ -205,7 +197,7 @@ fn a_server_that_ends_withdraws_its_questions() {
     wait_until("the question is asked", || served.asker.running() == 1);
     let start = Instant::now();
     served.end();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
     let reply = Reply::read(stream);
     assert_eq!((reply.status, reply.code().as_str()), (503, "shutting_down"));
     wait_until("nothing runs any more", || served.asker.running() == 0);

@@ -42,6 +42,7 @@ static bool blocks_on_releaser(void)
 static void *run_caller(void *argument)
 {
     struct caller *caller = argument;
+    struct clocks before;
 
     current_caller = caller;
     caller->tid = gettid();
@@ -49,8 +50,12 @@ static void *run_caller(void *argument)
     take_name();
     if (blocks_on_releaser())
         caller->releaser_tid = driver_function_named("fake_cuda_prepare_thread")();
+    if (options.clocks)
+        before = read_clocks();
     set_up(caller);
     make_calls(caller);
+    if (options.clocks)
+        caller->clocks = clocks_since(&before);
     // The child of --fork-inside has this one thread.
     if (caller->child_pid < 0) {
         caller->child_pid = 0;

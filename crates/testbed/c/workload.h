@@ -42,13 +42,21 @@ struct options {
     int devices;
     enum fault fault;
     bool exec_self;
+    bool clocks; // ask the kernel around each call
     const char *name;
     char **argv;
+};
+
+// What the kernel says of a thread: its time on a CPU and waiting for one, and how often it gave the CPU up by itself.
+struct clocks {
+    uint64_t cpu_ns, run_queue_ns, waits;
 };
 
 // What one thread knows of its calls to one function.
 struct tally {
     uint64_t calls, abandoned, errors, wall_ns, first_ns, last_ns;
+    // With --clocks: sums over the calls, and in how many of them the thread waited.
+    uint64_t cpu_ns, run_queue_ns, waiting_calls;
 };
 
 struct caller {
@@ -59,6 +67,7 @@ struct caller {
     const struct op *inside;
     jmp_buf before_call;
     int child_pid;
+    struct clocks clocks; // with --clocks: from the first call to the last
 };
 
 // One function of the workload's repertoire. `call` makes exactly one call of it.
@@ -92,6 +101,10 @@ void set_up(struct caller *caller);
 uint64_t monotonic_ns(void);
 void make_call(struct caller *caller, const struct op *op);
 void make_calls(struct caller *caller);
+
+// workload_clocks.c
+struct clocks read_clocks(void);
+struct clocks clocks_since(const struct clocks *before);
 
 // workload_faults.c
 void install_fault(void);

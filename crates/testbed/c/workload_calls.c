@@ -23,14 +23,26 @@ static void sleep_until(uint64_t deadline_ns)
         ;
 }
 
+static void add_clocks(struct tally *tally, const struct clocks *before)
+{
+    struct clocks spent = clocks_since(before);
+
+    tally->cpu_ns += spent.cpu_ns;
+    tally->run_queue_ns += spent.run_queue_ns;
+    tally->waiting_calls += spent.waits > 0;
+}
+
 void make_call(struct caller *caller, const struct op *op)
 {
     struct tally *tally = &caller->tallies[op - ops];
     cuda_function function = function_of(op);
+    struct clocks before = {0};
     uint64_t start, end;
     int ret;
 
     caller->inside = op;
+    if (options.clocks)
+        before = read_clocks();
     start = monotonic_ns();
     ret = op->call(caller, function);
     end = monotonic_ns();
@@ -38,6 +50,8 @@ void make_call(struct caller *caller, const struct op *op)
     if (caller->inside != op)
         return;
     caller->inside = NULL;
+    if (options.clocks)
+        add_clocks(tally, &before);
     if (tally->calls++ == 0)
         tally->first_ns = start;
     tally->last_ns = end;

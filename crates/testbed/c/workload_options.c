@@ -15,7 +15,6 @@ enum flag {
     THREADS = 1,
     CALLS,
     RATE,
-    LAYER,
     MIX,
     OP,
     BEHAVE,
@@ -31,6 +30,7 @@ enum flag {
     JUMP,
     FORK,
     EXEC,
+    CLOCKS,
     NAME,
 };
 
@@ -38,7 +38,6 @@ static const struct option long_options[] = {
     {"threads", required_argument, NULL, THREADS},
     {"calls", required_argument, NULL, CALLS},
     {"rate", required_argument, NULL, RATE},
-    {"layer", required_argument, NULL, LAYER},
     {"mix", required_argument, NULL, MIX},
     {"op", required_argument, NULL, OP},
     {"behave", required_argument, NULL, BEHAVE},
@@ -54,6 +53,7 @@ static const struct option long_options[] = {
     {"longjmp", no_argument, NULL, JUMP},
     {"fork-inside", no_argument, NULL, FORK},
     {"exec-self", no_argument, NULL, EXEC},
+    {"clocks", no_argument, NULL, CLOCKS},
     {"name", required_argument, NULL, NAME},
     {0},
 };
@@ -113,9 +113,6 @@ static void apply(int option, char *value)
     case RATE:
         options.rate = atof(value);
         break;
-    case LAYER:
-        options.runtime_layer = strcmp(value, "runtime") == 0;
-        break;
     case MIX:
         options.mix = value;
         break;
@@ -160,6 +157,9 @@ static void apply(int option, char *value)
         break;
     case EXEC:
         options.exec_self = true;
+        break;
+    case CLOCKS:
+        options.clocks = true;
         break;
     case NAME:
         options.name = unescape(value);

@@ -27,8 +27,16 @@ static void print_calls(const struct caller *caller, const struct op *op, const 
         printf("\"inner\":\"%s\",", op->inner);
     printf("\"calls\":%" PRIu64 ",\"abandoned\":%" PRIu64 ",\"errors\":%" PRIu64 ",\"bytes\":%" PRIu64, tally->calls,
            tally->abandoned, tally->errors, tally->calls * op->bytes);
-    printf(",\"wall_ns\":%" PRIu64 ",\"first_ns\":%" PRIu64 ",\"last_ns\":%" PRIu64 "}\n", tally->wall_ns,
-           tally->first_ns, tally->last_ns);
+    printf(",\"wall_ns\":%" PRIu64 ",\"first_ns\":%" PRIu64 ",\"last_ns\":%" PRIu64, tally->wall_ns, tally->first_ns,
+           tally->last_ns);
+    printf(",\"cpu_ns\":%" PRIu64 ",\"run_queue_ns\":%" PRIu64 ",\"waiting_calls\":%" PRIu64 "}\n", tally->cpu_ns,
+           tally->run_queue_ns, tally->waiting_calls);
+}
+
+static void print_clocks(const struct caller *caller)
+{
+    printf("{\"kind\":\"clocks\",\"tid\":%d,\"cpu_ns\":%" PRIu64 ",\"run_queue_ns\":%" PRIu64 "}\n", caller->tid,
+           caller->clocks.cpu_ns, caller->clocks.run_queue_ns);
 }
 
 void print_truth(const struct caller *callers, int count, uint64_t elapsed_ns)
@@ -44,6 +52,8 @@ void print_truth(const struct caller *callers, int count, uint64_t elapsed_ns)
                 print_calls(&callers[i], &ops[op], tally);
             calls += tally->calls;
         }
+        if (options.clocks)
+            print_clocks(&callers[i]);
         if (callers[i].child_pid > 0)
             child_pid = callers[i].child_pid;
     }

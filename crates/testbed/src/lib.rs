@@ -7,6 +7,7 @@
 
 mod bench;
 mod child;
+mod conditions;
 mod files;
 mod launch_loop;
 pub mod scenarios;
@@ -17,11 +18,12 @@ mod wheels;
 mod workload;
 
 pub use bench::{Bench, Round};
+pub use conditions::{left_out, needs_root};
 pub use files::Testbed;
 pub use launch_loop::{LaunchLoop, LoopTruth, RunningLoop, Slice, SlowOpTruth, ThreadSlice, ThreadTruth};
 pub use scenarios::{
     CulpritTruth, Measured, Need, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, SourceLine,
 };
-pub use truth::{CallTruth, EndTruth, Truth};
+pub use truth::{CallTruth, ClockTruth, EndTruth, Truth};
 pub use wheels::CudaRuntime;
 pub use workload::{Behaviour, Running, Workload};

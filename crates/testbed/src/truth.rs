@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     pub calls: Vec<CallTruth>,
+    /// With `clocks`, of each thread.
+    pub clocks: Vec<ClockTruth>,
     pub ends: Vec<EndTruth>,
 }
 
@@ -40,6 +42,22 @@ pub struct CallTruth {
     pub wall_ns: u64,
     pub first_ns: u64,
     pub last_ns: u64,
+    /// With `clocks`, what the kernel says of the same calls: their time on a CPU, and waiting for one.
+    #[serde(default)]
+    pub cpu_ns: u64,
+    #[serde(default)]
+    pub run_queue_ns: u64,
+    /// Calls in which the thread gave up the CPU by itself.
+    #[serde(default)]
+    pub waiting_calls: u64,
+}
+
+/// What the kernel says of one thread, from its first call to its last.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ClockTruth {
+    pub tid: u32,
+    pub cpu_ns: u64,
+    pub run_queue_ns: u64,
 }
 
 /// The last word of one process image.
@@ -58,6 +76,7 @@ pub struct EndTruth {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line {
     Calls(CallTruth),
+    Clocks(ClockTruth),
     End(EndTruth),
 }
 
@@ -66,6 +85,7 @@ impl Truth {
     pub(crate) fn add(&mut self, line: &str) -> Result<()> {
         match serde_json::from_str(line).with_context(|| format!("read the workload's line {line:?}"))? {
             Line::Calls(calls) => self.calls.push(calls),
+            Line::Clocks(clocks) => self.clocks.push(clocks),
             Line::End(end) => self.ends.push(end),
         }
         Ok(())

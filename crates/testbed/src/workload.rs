@@ -141,6 +141,11 @@ impl Workload {
         self.arg("--exec-self")
     }
 
+    /// Asks the kernel's clocks around every call, which takes some microseconds.
+    pub fn clocks(self) -> Self {
+        self.arg("--clocks")
+    }
+
     /// Names the threads; `\xNN` stands for any byte.
     pub fn name(self, name: &str) -> Self {
         self.setting("--name", name)

@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use gpuwhy_store::{Answer, Limits, Trace, Value};
+pub use gpuwhy_testbed::needs_root;
 use gpuwhy_testbed::{Testbed, Truth, Workload};
 use tempfile::TempDir;
 
@@ -19,26 +21,6 @@ pub mod script;
 pub mod small_trace;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether a test that loads BPF can run. A plain user's run leaves it out and says so; CI must not.
-pub fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions.
-    let root = unsafe { libc::geteuid() } == 0;
-    assert!(root || std::env::var_os("CI").is_none(), "CI runs this test as root");
-    if !root {
-        eprintln!("left out: this test loads BPF programs and needs root");
-    }
-    root
-}
-
-/// For what says where time went: somebody else, or the hypervisor, may take the CPU away in the middle of it, and a wait
-/// be over before it has begun. What is wrong three times is wrong.
-pub fn measured(measure: impl Fn()) {
-    let is_right = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(&measure)).is_ok();
-    if !(is_right() || is_right()) {
-        measure();
-    }
-}
 
 /// A folder with the fakes and room for a trace.
 pub struct Place {
@@ -75,7 +57,7 @@ pub fn gpuwhy(arguments: &[&str]) -> Command {
     command
 }
 
-/// A tracer that was started; killed when dropped.
+/// A tracer that was started; killed when dropped, and when the test is killed.
 pub struct Tracing {
     child: Child,
     lines: Receiver<String>,
@@ -95,6 +77,13 @@ impl Tracing {
 
     fn spawn(mut command: Command, input: Stdio, file: PathBuf) -> Self {
         command.stderr(Stdio::piped()).stdin(input);
+        // SAFETY: a plain system call, which a child may make after a fork.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();

@@ -21,6 +21,7 @@ pub mod schema;
 pub mod stdio;
 
 pub const TOKEN: &str = "a-token-for-tests-only-0123456789";
+/// Half of what a question may take: one that is over by then was withdrawn.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// A statement that never ends by itself.

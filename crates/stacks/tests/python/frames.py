@@ -223,26 +223,28 @@ def far_away():
     namespace["far"](wait)
 
 
-def spin(started):
-    started.set()
+def spin():
     while True: pass
 
 
-def block(lock, started):
-    started.set()
+def block(lock):
     with lock:
         pass
+
+
+def stays_in(thread, function):
+    frame = sys._current_frames().get(thread.ident)
+    return frame and frame.f_code is function.__code__ and frame.f_lineno == function.__code__.co_firstlineno + 1
 
 
 def threads():
     lock = threading.Lock()
     lock.acquire()
     for function, arguments in ((spin, ()), (block, (lock,))):
-        started = threading.Event()
-        threading.Thread(target=function, args=(*arguments, started), daemon=True).start()
-        started.wait()
-    # Long enough for both to be where they stay.
-    threading.Event().wait(0.2)
+        thread = threading.Thread(target=function, args=arguments, daemon=True)
+        thread.start()
+        while not stays_in(thread, function):
+            threading.Event().wait(0.001)
     for ident, frame in sys._current_frames().items():
         if ident != threading.get_ident():
             write(f"thread\t{ident}\n{frames_of(frame)}end\n")

@@ -64,17 +64,13 @@ impl Target {
         Ok(None)
     }
 
-    /// It tells just before it waits.
+    /// It tells just before it reads its input, for which it waits. The kernel knows system calls by number.
     fn wait_until_asleep(&self) {
-        let state = || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-            stat.rsplit(") ").next().unwrap().starts_with('S')
-        };
-        while !state() {
+        let reads_input = format!("{} 0x0 ", libc::SYS_read);
+        let call = || std::fs::read_to_string(format!("/proc/{}/syscall", self.child.id())).unwrap();
+        while !call().starts_with(&reads_input) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        // Asleep in the call that waits, and not in one on the way there.
-        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 

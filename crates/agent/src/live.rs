@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gpuwhy_apis::row;
 use gpuwhy_capture::TaskId;
-use gpuwhy_model::{Call, CallClass, Histogram, Losses, ThreadTimes, WaitReason};
+use gpuwhy_model::{Call, Histogram, Losses, ThreadTimes, WaitReason};
 use hashbrown::HashMap;
 
 use crate::governor::{Counted, Usage};
@@ -195,11 +195,9 @@ impl Live {
             self.launches.clear();
         }
         let launches = self.launches.entry(delta.task).or_default();
-        match row.map(|row| row.class()) {
-            Some(CallClass::Launch) => launches.ever = true,
-            Some(CallClass::Graph) if op.ends_with("GraphLaunch") => launches.ever = true,
-            Some(CallClass::Sync) => launches.sync_ns += delta.sum_ns.saturating_sub(delta.runqueue_ns),
-            _ => {}
+        launches.ever |= row.is_some_and(|row| row.meaning().is_launch);
+        if row.is_some_and(|row| row.meaning().is_wait) {
+            launches.sync_ns += delta.sum_ns.saturating_sub(delta.runqueue_ns);
         }
         let entry = self.rows.entry((delta.task.pid, delta.row)).or_insert_with(|| LiveRow {
             pid: delta.task.pid,

@@ -98,7 +98,7 @@ impl Pipeline {
         let anchor = clock.first();
         writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
         let ops = rows()
-            .map(|row| writer.op(row.api.name, row.layer(), row.class(), row.api.runtime_name))
+            .map(|row| writer.op(row.api.name, row.layer(), row.meaning(), row.api.runtime_name))
             .collect::<Result<_, _>>()?;
         let now = Reading::now();
         writer.commit(now.unix_ns)?;

@@ -1,13 +1,13 @@
 //! What a rule is asked about, and what it may answer.
 
 use gpuwhy_model::{
-    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Role, Severity, Symptom, ThreadId, Victim,
+    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, Symptom, ThreadId, Victim,
 };
 use gpuwhy_store::CallSum;
 
 use crate::class::WaitClass;
 use crate::confidence::{self, Backing};
-use crate::dispatcher::{Dispatcher, is_launch};
+use crate::dispatcher::Dispatcher;
 use crate::places;
 use crate::situation::Situation;
 use crate::words::percent;
@@ -128,7 +128,7 @@ impl<'w> ThreadCase<'_, 'w> {
 
     /// How long launches take: what suffers when the thread is held up.
     fn launches(&self) -> Option<Symptom> {
-        let launches = self.thread.calls.iter().filter(|sum| is_launch(self.situation.op(sum.op)));
+        let launches = self.thread.calls.iter().filter(|sum| self.situation.is_launch(sum.op));
         self.symptom(launches.max_by_key(|sum| sum.calls)?)
     }
 
@@ -152,11 +152,11 @@ impl<'w> ThreadCase<'_, 'w> {
     }
 
     /// References of the longest calls wanted that were kept.
-    pub fn longest_calls(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<String> {
+    pub fn longest_calls(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<Reference> {
         let rows = self.situation.window.calls.rows.iter();
         let mut calls: Vec<_> = rows.filter(|call| call.thread == self.thread.id && is_wanted(call)).collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
-        calls.iter().take(3).map(|call| format!("cuda:{}", call.start_ns)).collect()
+        calls.iter().take(3).map(|call| call.reference()).collect()
     }
 
     /// Where the calls wanted were mostly made.
@@ -217,6 +217,6 @@ pub(crate) fn own_process(situation: &Situation<'_>, thread: ThreadId, detail: S
     Culprit { pid: process.map_or(0, |process| process.pid), tid: 0, comm, detail }
 }
 
-pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<String>) -> Edge {
+pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<Reference>) -> Edge {
     Edge { what, evidence, ns, refs }
 }

@@ -37,7 +37,7 @@ pub struct Dispatcher<'w> {
     /// Of the thread in the window.
     pub from_ns: u64,
     pub to_ns: u64,
-    /// One layer's calls only: those of the other one are the same calls.
+    /// Of one layer only: those of the layers above ask for the same work.
     pub calls: Vec<&'w CallSum>,
     pub launches: u64,
     pub waits: Waits,
@@ -78,17 +78,12 @@ pub(crate) fn feeders(situation: &Situation<'_>) -> BTreeSet<ThreadId> {
 
 fn is_feeder(situation: &Situation<'_>, thread: ThreadId) -> bool {
     let Some(sum) = situation.sum(thread) else { return false };
-    let launches = situation.calls(thread).iter().filter(|sum| is_launch(situation.op(sum.op)));
+    let launches = situation.calls(thread).iter().filter(|sum| situation.is_launch(sum.op));
     let (calls, seconds) = launches
         .fold((0u64, 0u64), |(calls, seconds), sum| (calls.saturating_add(sum.calls), seconds.max(sum.seconds)));
     let is_habit = seconds as f64 >= LEAST_SHARE_OF_SECONDS * sum.seconds as f64
         && (seconds > 1 || sum.seconds < SECONDS_THAT_TELL);
     sum.times.wall_ns > 0 && calls >= LEAST_LAUNCHES && is_habit && !situation.is_tracer(thread)
-}
-
-/// Whether a function starts work on the GPU.
-pub(crate) fn is_launch(op: Option<&Op>) -> bool {
-    op.is_some_and(|op| op.class == CallClass::Launch || op.name.ends_with("GraphLaunch"))
 }
 
 pub(crate) fn build<'w>(situation: &Situation<'w>, feeders: &BTreeSet<ThreadId>) -> Vec<Dispatcher<'w>> {
@@ -103,7 +98,7 @@ fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'
     let sum = situation.sum(id)?;
     let window = situation.window;
     let calls = one_layer(situation, situation.calls(id));
-    let launches = calls.iter().filter(|sum| is_launch(situation.op(sum.op)));
+    let launches = calls.iter().filter(|sum| situation.is_launch(sum.op));
     let launches = launches.fold(0u64, |all, sum| all.saturating_add(sum.calls));
     let waits = waits::sum_up(situation, id, &sum.times, &calls);
     let parts = parts::of(situation, &sum.times, &calls, &waits);
@@ -128,16 +123,15 @@ fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'
 }
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {
-    let layer_of = |op: OpId| situation.op(op).map(|op| op.layer);
-    let has_driver = calls.iter().any(|sum| layer_of(sum.op) == Some(Layer::Driver));
-    let layer = if has_driver { Layer::Driver } else { Layer::Runtime };
-    calls.iter().copied().filter(|sum| layer_of(sum.op) == Some(layer)).collect()
+    let layer_of = |sum: &CallSum| situation.op(sum.op).map(|op| op.layer);
+    let lowest = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum)));
+    calls.iter().copied().filter(|sum| lowest.is_some() && layer_of(sum) == lowest).collect()
 }
 
 /// Whether the calls wait for the GPU: synchronizations, and copies that take far longer than their bytes would.
 pub(crate) fn is_sync_point(situation: &Situation<'_>, sum: &CallSum) -> bool {
     match situation.class_of(sum.op) {
-        Some(CallClass::Sync) => true,
+        _ if situation.is_wait(sum.op) => true,
         Some(CallClass::Copy) => {
             let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
             let mean_ns = busy_ns / sum.calls.max(1);

@@ -6,7 +6,7 @@ use gpuwhy_model::{CallClass, OpId, Part, ThreadTimes, TimePart, WorkKind};
 use gpuwhy_store::CallSum;
 
 use crate::class::WaitClass;
-use crate::dispatcher::{is_launch, is_sync_point};
+use crate::dispatcher::is_sync_point;
 use crate::situation::Situation;
 use crate::waits::Waits;
 
@@ -106,19 +106,13 @@ fn in_calls(calls: &[&CallSum], names: &ByFunction, running_ns: u64) -> Parts {
 }
 
 fn part_of_call(situation: &Situation<'_>, sum: &CallSum) -> TimePart {
-    if is_launch(situation.op(sum.op)) {
+    if situation.is_launch(sum.op) {
         return TimePart::Launching;
     }
     if is_sync_point(situation, sum) {
         return TimePart::WaitingForGpu;
     }
-    match situation.class_of(sum.op) {
-        Some(CallClass::Launch | CallClass::Memset | CallClass::Event) => TimePart::Launching,
-        Some(CallClass::Copy) => TimePart::Copying,
-        Some(CallClass::Alloc | CallClass::Free) => TimePart::Memory,
-        Some(CallClass::Sync) => TimePart::WaitingForGpu,
-        Some(CallClass::Graph | CallClass::Module | CallClass::Context) | None => TimePart::OtherCalls,
-    }
+    situation.class_of(sum.op).map_or(TimePart::OtherCalls, CallClass::time_part)
 }
 
 fn part_of_wait(class: WaitClass) -> TimePart {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{CallClass, KernelWork, OpId, Process, ProcessId, Stretch, TargetId, ThreadId, WorkKind};
+use gpuwhy_model::{CallClass, KernelWork, OpId, Process, ProcessId, Reference, Stretch, TargetId, ThreadId, WorkKind};
 use gpuwhy_store::{CallSum, Op, ThreadSum, Window};
 
 use crate::class::{WaitClass, classify};
@@ -48,8 +48,8 @@ impl Waiting<'_> {
         self.blocked_to_ns().saturating_add(self.stretch.runqueue_ns)
     }
 
-    pub fn reference(&self) -> String {
-        format!("sched:{}", self.stretch.start_ns)
+    pub fn reference(&self) -> Reference {
+        self.stretch.reference()
     }
 }
 
@@ -110,7 +110,17 @@ impl<'w> Situation<'w> {
     }
 
     pub fn class_of(&self, op: OpId) -> Option<CallClass> {
-        self.op(op).map(|op| op.class)
+        self.op(op).map(|op| op.meaning.class)
+    }
+
+    /// Whether a function starts work on the GPU.
+    pub fn is_launch(&self, op: OpId) -> bool {
+        self.op(op).is_some_and(|op| op.meaning.is_launch)
+    }
+
+    /// Whether a function is there to wait for the GPU.
+    pub fn is_wait(&self, op: OpId) -> bool {
+        self.op(op).is_some_and(|op| op.meaning.is_wait)
     }
 
     pub fn process_id(&self, thread: ThreadId) -> Option<ProcessId> {

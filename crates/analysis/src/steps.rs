@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use gpuwhy_model::{Call, OpId, Span, Steps, ThreadId};
 use gpuwhy_store::CallSum;
 
-use crate::dispatcher::is_launch;
 use crate::situation::Situation;
 use crate::words::share;
 
@@ -98,7 +97,7 @@ impl<'w> Sequence<'w> {
         let is_kept =
             |sum: &CallSum| kept.get(&sum.op).is_some_and(|&kept| kept as f64 >= LEAST_KEPT * read * sum.calls as f64);
         let complete = sums.iter().filter(|sum| is_kept(sum));
-        let ops: BTreeMap<OpId, bool> = complete.map(|sum| (sum.op, is_launch(situation.op(sum.op)))).collect();
+        let ops: BTreeMap<OpId, bool> = complete.map(|sum| (sum.op, situation.is_launch(sum.op))).collect();
         let spans = &window.calls.spans;
         let mut orders = [0, 0];
         let mut calls = Vec::new();

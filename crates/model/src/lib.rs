@@ -9,7 +9,9 @@ mod cost;
 mod finding;
 mod histogram;
 mod loss;
+mod meaning;
 mod process;
+mod reference;
 mod session;
 mod stack;
 mod stretch;
@@ -24,7 +26,9 @@ pub use finding::{
 };
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};
+pub use meaning::{GraphStep, Meaning, MemoryKind};
 pub use process::{LifeKind, Process, ProcessLife};
+pub use reference::{NoReference, RecordKind, Reference};
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
 pub use stretch::{

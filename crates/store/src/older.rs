@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, Result};
 
-use crate::schema::{self, Table};
+use crate::schema::{self, Table, older_ops};
 
 /// Puts stand-ins before every table that has fewer columns than today's, or is not there, and today's views over them.
 pub(crate) fn stand_in(connection: &Connection) -> Result<()> {
@@ -28,7 +28,7 @@ fn columns(connection: &Connection, table: &str) -> Result<BTreeSet<String>> {
 fn view_of(table: &Table, there: &BTreeSet<String>) -> String {
     let column = |name: &'static str| match there.contains(name) {
         true => name.to_owned(),
-        false => format!("{} AS {name}", otherwise(name)),
+        false => format!("{} AS {name}", otherwise(table.name, name)),
     };
     let selected: Vec<String> = table.columns.iter().map(|listed| column(listed.name)).collect();
     let source = if there.is_empty() { "WHERE 0".to_owned() } else { format!("FROM main.{}", table.name) };
@@ -36,8 +36,9 @@ fn view_of(table: &Table, there: &BTreeSet<String>) -> String {
 }
 
 /// As the migrations fill a column that is new.
-fn otherwise(column: &str) -> &'static str {
+fn otherwise(table: &str, column: &str) -> &'static str {
     match column {
+        _ if table == "ops" => older_ops::expression(column).unwrap_or("NULL"),
         // The first version saw every call.
         "estimate" => "count",
         "variance" => "0.0",

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpuwhy_model::{
-    Call, CallClass, Frame, Histogram, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId,
+    Call, Frame, Histogram, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, OpId, Process, ProcessId,
     ProcessLife, PythonEnd, Span, StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, ThreadTimes,
     WaitTarget, WalkEnd,
 };
@@ -135,7 +135,7 @@ pub struct Thread {
 pub struct Op {
     pub name: String,
     pub layer: Layer,
-    pub class: CallClass,
+    pub meaning: Meaning,
 }
 
 /// Every call of one thread into one function. What was only seen part of the time is scaled up to all of it.

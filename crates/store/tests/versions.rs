@@ -2,7 +2,7 @@
 //!
 //! `data/version-N.trace` was written by the last gpuwhy with schema version N: one session with 30 launches and 3
 //! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled, from version 3
-//! on there are six stretches, an ioctl and a request to a disk.
+//! on there are six stretches, an ioctl and a request to a disk, from version 4 on two stacks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +15,7 @@ use support::*;
 use tempfile::TempDir;
 
 /// Versions that there is a file of.
-const OLDER: &[u32] = &[1, 2, 3];
+const OLDER: &[u32] = &[1, 2, 3, 4];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
@@ -63,11 +63,23 @@ const QUESTIONS_OF_3: &[&str] = &[
     "SELECT cpu_quota, memory_limit FROM processes WHERE session_id = 1",
 ];
 
+/// The same of what is new in version 4.
+const QUESTIONS_OF_4: &[&str] = &[
+    "SELECT id, stack_id, waker_stack_id FROM sched_events ORDER BY id",
+    "SELECT * FROM stack_lines ORDER BY stack_id, position",
+    "SELECT * FROM call_sites",
+    "SELECT * FROM wait_sites",
+    "SELECT * FROM run_sites",
+    "SELECT * FROM stack_stats",
+];
+
 /// Views that files have since a version.
 const NEW: &[(u32, &[&str])] = &[
     (3, &["sched_events", "kernel_events", "io_events", "io_stats"]),
     (4, &["stack_lines", "call_sites", "wait_sites", "waker_sites", "run_sites", "stack_stats"]),
 ];
+
+const STACKS_SINCE: u32 = 4;
 
 /// Views that files of a version do not have.
 fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
@@ -75,7 +87,7 @@ fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
 }
 
 fn questions_of(found: u32) -> Vec<&'static str> {
-    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3][..found as usize].concat()
+    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4][..found as usize].concat()
 }
 
 /// Everything about a table's columns but their defaults, which only a column that was added later has.
@@ -147,22 +159,27 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
             assert_eq!(error.to_string(), format!("no such table: {view}"));
             assert!(error.hint().is_some());
         }
-        let column = if found < 3 { "throttled_ns FROM thread_times" } else { "waker_stack_id FROM sched_events" };
+        let column = match found {
+            ..3 => "throttled_ns FROM thread_times",
+            3 => "waker_stack_id FROM sched_events",
+            4.. => "is_launch FROM ops",
+        };
         let error = trace.query(&format!("SELECT {column}"), &Limits::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("no such column: {}", column.split(' ').next().unwrap()));
-        assert!(!trace.has_stacks().unwrap());
+        assert_eq!(trace.has_stacks().unwrap(), found >= STACKS_SINCE);
     }
 }
 
 #[test]
-fn a_window_of_an_older_file_says_that_it_has_no_stacks() {
+fn a_window_of_an_older_file_says_when_it_has_no_stacks() {
     for &found in OLDER {
         let (_directory, path) = older(found);
         let window = Trace::open(&path).unwrap().window(&Scope::default()).unwrap();
         assert_eq!(window.calls.rows.len(), 33);
         assert_eq!(window.stretches.rows.len(), if found < 3 { 0 } else { 6 });
-        assert!(window.stacks.is_empty() && window.stack_walks.is_empty());
-        assert!(window.gaps.iter().any(|gap| gap.contains("without stacks")), "{:?}", window.gaps);
+        let has_stacks = found >= STACKS_SINCE;
+        assert!(window.stacks.is_empty() != has_stacks && window.stack_walks.is_empty() != has_stacks);
+        assert_eq!(window.gaps.iter().any(|gap| gap.contains("without stacks")), !has_stacks, "{:?}", window.gaps);
     }
 }
 
@@ -182,7 +199,9 @@ fn writing_to_an_older_file_brings_it_up_to_date_and_keeps_everything() {
             assert_eq!(lines(&path, sql), ["0 0 0 0 0"; 3]);
             assert_eq!(lines(&path, "SELECT cpu_quota, memory_limit FROM processes"), ["null null"]);
         }
-        assert_eq!(number(&path, "SELECT count(stack_id) + count(waker_stack_id) FROM sched_events"), 0);
+        if found < STACKS_SINCE {
+            assert_eq!(number(&path, "SELECT count(stack_id) + count(waker_stack_id) FROM sched_events"), 0);
+        }
         for view in views_without(found) {
             assert_eq!(number(&path, &format!("SELECT count(*) FROM {view}")), 0, "{view}");
         }
@@ -263,6 +282,7 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
         (3, "CREATE TABLE call_sites (mine)", "call_sites"),
         (3, "CREATE INDEX calls_stacks ON calls (stack_id)", "calls_stacks"),
         (3, "ALTER TABLE stretches ADD COLUMN stack_id ANY", "stack_id"),
+        (4, "ALTER TABLE ops ADD COLUMN is_launch ANY", "is_launch"),
     ];
     for (version, sql, name) in in_the_way {
         let (directory, path) = older(version);
@@ -360,7 +380,7 @@ fn an_older_file_can_be_read_as_if_it_were_new() {
         for table in lines(&new, "SELECT name FROM schema_tables") {
             trace.query(&format!("SELECT * FROM {table} LIMIT 1"), &Limits::default()).unwrap();
         }
-        assert!(!trace.has_stacks().unwrap());
+        assert_eq!(trace.has_stacks().unwrap(), found >= STACKS_SINCE);
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 }

@@ -16,7 +16,6 @@ use gpuwhy_store::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::is_launch;
 use crate::words::{duration, percent, share};
 
 pub const RULE: Rule =
@@ -54,7 +53,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 
 fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, waiting: f64) -> Draft {
     let (name, count, launching) = (case.name(), case.thread.launches, percent(case.share(launching_ns)));
-    let launches = case.heaviest(|sum| is_launch(case.situation.op(sum.op)));
+    let launches = case.heaviest(|sum| case.situation.is_launch(sum.op));
     let op = launches.map(|sum| sum.op);
     let each = duration(launches.map_or(0, |sum| sum.sum_ns / sum.calls.max(1)));
     let spent = format!("{name} made {count} launches of {each} each, {launching} of its time");
@@ -79,7 +78,7 @@ fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, waiting: f64) -> Draft {
 
 /// Time on the CPU in launches beyond what a launch takes: they spin until the queue has a place.
 pub(super) fn blocked_launches_ns(case: &ThreadCase<'_, '_>) -> u64 {
-    let launches = case.thread.calls.iter().filter(|sum| is_launch(case.situation.op(sum.op)));
+    let launches = case.thread.calls.iter().filter(|sum| case.situation.is_launch(sum.op));
     let excess = launches.fold(0u64, |all, sum| all.saturating_add(excess_ns(sum)));
     excess.min(case.thread.part_ns(TimePart::Launching))
 }

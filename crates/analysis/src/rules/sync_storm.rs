@@ -16,12 +16,12 @@
 //! Wait once a step or less: keep losses and metrics on the GPU and read them every hundredth step, copy with
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
-use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, TimePart};
+use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, Reference, TimePart};
 use gpuwhy_store::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
-use crate::dispatcher::{is_launch, is_sync_point};
+use crate::dispatcher::is_sync_point;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
@@ -116,7 +116,7 @@ struct Gaps {
     syncs: u64,
     ns: u64,
     evidence: Evidence,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
 }
 
 impl Gaps {
@@ -140,7 +140,7 @@ impl Gaps {
                     gaps.add(last, call);
                 }
                 launches = 0;
-            } else if is_launch(case.situation.op(call.op)) {
+            } else if case.situation.is_launch(call.op) {
                 launches += 1;
                 last_launch_ns = call.start_ns;
             }
@@ -165,7 +165,7 @@ impl Gaps {
         self.count += 1;
         self.ns = self.ns.saturating_add(next.start_ns.saturating_sub(end_ns));
         if self.cited.len() < 3 {
-            self.cited.push(format!("cuda:{}", next.start_ns));
+            self.cited.push(next.reference());
         }
     }
 }

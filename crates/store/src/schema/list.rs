@@ -397,8 +397,14 @@ tables! {
         id INTEGER "" "Names the function.";
         name TEXT "" "Its name.";
         layer TEXT "" "`driver` or `runtime`.";
-        class TEXT "" "What it is for.";
+        class TEXT "" "What it is for, as in `cuda_events`.";
         runtime_name TEXT "" "The runtime function that issues this driver function.";
+        is_launch INTEGER "" "1 if it starts work on the device: a kernel, or a graph of them.";
+        is_async INTEGER "" "1 if it returns before the work it asks for is done.";
+        is_wait INTEGER "" "1 if it is there to wait until the device has done its work.";
+        is_followed INTEGER "" "1 if the memory that it allocates or frees is followed by address.";
+        memory TEXT "" "Which memory it allocates or moves: `device`, `host` or `managed`. Empty where that depends, and for functions that do neither.";
+        graph_step TEXT "" "A step on the way to a graph that can be launched: `capture` begins one, `instantiate` makes it ready.";
     }
     table shapes "What many calls have in common. The table behind `cuda_events`." {
         id INTEGER "" "Names the combination.";

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::{create_views, describe, list};
+use super::{create_views, describe, list, older_ops};
 
 /// What leads from each version's tables to the next one's, from version 1 on. A new version is a file and a line.
 /// Views and descriptions are made anew and need no migration. Rows are written by position: an added column is the
@@ -11,7 +11,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/1_to_2.sql"),
     include_str!("migrations/2_to_3.sql"),
     include_str!("migrations/3_to_4.sql"),
+    include_str!("migrations/4_to_5.sql"),
 ];
+
+/// Since this version, files say what functions mean.
+const MEANINGS_SINCE: u32 = 5;
 
 /// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`.
 pub const SCHEMA_VERSION: u32 = 1 + MIGRATIONS.len() as u32;
@@ -24,6 +28,9 @@ pub(crate) fn migrate(connection: &Connection, found: u32) -> rusqlite::Result<(
     drop_views(&transaction)?;
     for statements in MIGRATIONS.iter().skip(found.saturating_sub(1) as usize) {
         transaction.execute_batch(statements)?;
+    }
+    if found < MEANINGS_SINCE {
+        older_ops::fill(&transaction)?;
     }
     create_views(&transaction)?;
     transaction.execute_batch("DELETE FROM schema_tables; DELETE FROM schema_columns;")?;

@@ -93,7 +93,13 @@ CREATE TABLE ops (
   name TEXT NOT NULL,
   layer TEXT NOT NULL,
   class TEXT NOT NULL,
-  runtime_name TEXT
+  runtime_name TEXT,
+  is_launch INTEGER NOT NULL,
+  is_async INTEGER NOT NULL,
+  is_wait INTEGER NOT NULL,
+  is_followed INTEGER NOT NULL,
+  memory TEXT,
+  graph_step TEXT
 ) STRICT;
 
 -- What many calls have in common, so that a call is a few bytes.

@@ -1,6 +1,6 @@
 //! What is happening right now: totals for the live view, and a door for those who watch.
 
-use gpuwhy_model::{Call, CallClass, CallStats, Histogram, OpId, ThreadId, ThreadTimes, Totals, WaitReason};
+use gpuwhy_model::{Call, CallStats, Histogram, Meaning, OpId, ThreadId, ThreadTimes, Totals, WaitReason};
 use hashbrown::HashMap;
 
 /// Is told what the trace sees while it is taken.
@@ -138,13 +138,11 @@ impl Live {
     }
 
     /// Calls of one thread into one function, since they were last told of.
-    pub fn add(&mut self, stats: &CallStats, op: &'static str, class: CallClass, pid: u32, comm: &str) {
+    pub fn add(&mut self, stats: &CallStats, op: &'static str, meaning: Meaning, pid: u32, comm: &str) {
         let launches = self.launches.entry(stats.thread).or_default();
-        match class {
-            CallClass::Launch => launches.ever = true,
-            CallClass::Graph if op.ends_with("GraphLaunch") => launches.ever = true,
-            CallClass::Sync => launches.sync_ns += stats.sum_ns.saturating_sub(stats.runqueue_ns),
-            _ => {}
+        launches.ever |= meaning.is_launch;
+        if meaning.is_wait {
+            launches.sync_ns += stats.sum_ns.saturating_sub(stats.runqueue_ns);
         }
         let entry = self.rows.entry((pid, stats.op)).or_insert_with(|| LiveRow {
             pid,
@@ -185,7 +183,7 @@ mod tests {
     fn called(live: &mut Live, op: &str, sum_ns: u64) {
         let (index, row) = rows().enumerate().find(|(_, row)| row.api.name == op).unwrap();
         let stats = CallStats::alike(0, THREAD, OpId(index as u32), 1, sum_ns);
-        live.add(&stats, row.api.name, row.class(), 7, "python");
+        live.add(&stats, row.api.name, row.meaning(), 7, "python");
     }
 
     fn times(wall_ns: u64) -> ThreadTimes {

@@ -64,9 +64,9 @@ impl Pipeline {
         let mut first = vec![Row::ClockAnchor { monotonic_ns: anchor.monotonic_ns, unix_offset_ns: anchor.offset_ns }];
         for (index, (row, &id)) in rows().zip(&self.ops).enumerate() {
             if id.0 as usize == index {
-                let (layer, class) = (row.layer(), row.class());
+                let (layer, meaning) = (row.layer(), row.meaning());
                 let runtime_name = row.api.runtime_name;
-                first.push(Row::Name(Name::Op { id, name: row.api.name, layer, class, runtime_name }));
+                first.push(Row::Name(Name::Op { id, name: row.api.name, layer, meaning, runtime_name }));
             }
         }
         first

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
 use gpuwhy_apis::row;
 use gpuwhy_capture::{FileMapped, RawCall, Record, ThreadSnapshot, Tracer, capabilities};
-use gpuwhy_model::{CallClass, LifeKind, LossReason, Totals};
+use gpuwhy_model::{LifeKind, LossReason, Totals};
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
@@ -376,8 +376,8 @@ impl Run<'_> {
     fn name_kernel(&mut self, call: &RawCall) {
         let Some(handle) = call.handle else { return };
         let key = (call.task.pid, handle);
-        let is_launch = || row(call.row.into()).is_some_and(|row| row.class() == CallClass::Launch);
-        if self.named_kernels.contains(&key) || !is_launch() {
+        let names_kernel = || row(call.row.into()).is_some_and(|row| row.meaning().is_kernel_launch());
+        if self.named_kernels.contains(&key) || !names_kernel() {
             return;
         }
         if self.named_kernels.len() >= MOST_KERNELS {

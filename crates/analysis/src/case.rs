@@ -1,7 +1,7 @@
 //! What a rule is asked about, and what it may answer.
 
 use gpuwhy_model::{
-    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Role, Severity, Symptom, ThreadId, Victim,
+    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, Symptom, ThreadId, Victim,
 };
 use gpuwhy_window::CallSum;
 
@@ -161,11 +161,11 @@ impl<'w> ThreadCase<'_, 'w> {
     }
 
     /// References of the longest calls wanted that were kept.
-    pub fn longest_calls(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<String> {
+    pub fn longest_calls(&self, is_wanted: impl Fn(&gpuwhy_model::Call) -> bool) -> Vec<Reference> {
         let rows = self.situation.window.calls.rows.iter();
         let mut calls: Vec<_> = rows.filter(|call| call.thread == self.thread.id && is_wanted(call)).collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
-        calls.iter().take(3).map(|call| format!("cuda:{}", call.start_ns)).collect()
+        calls.iter().take(3).map(|call| call.reference()).collect()
     }
 
     /// Where the calls wanted were mostly made.
@@ -226,6 +226,6 @@ pub(crate) fn own_process(situation: &Situation<'_>, thread: ThreadId, detail: S
     Culprit { pid: process.map_or(0, |process| process.pid), tid: 0, comm, detail }
 }
 
-pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<String>) -> Edge {
+pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<Reference>) -> Edge {
     Edge { what, evidence, ns, refs }
 }

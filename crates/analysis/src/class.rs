@@ -1,6 +1,6 @@
 //! What a blocked stretch was a wait for.
 
-use gpuwhy_model::{CallClass, Stretch, TargetKind, WaitReason};
+use gpuwhy_model::{Stretch, TargetKind, WaitReason};
 use gpuwhy_window::Window;
 
 /// A kind of wait, as far as one record tells.
@@ -82,17 +82,17 @@ impl WaitClass {
 pub fn classify(window: &Window, stretch: &Stretch) -> Option<WaitClass> {
     let reason = stretch.reason?;
     let kind = stretch.target.and_then(|target| window.targets.get(&target)).map(|target| target.kind);
-    let call = stretch.op.and_then(|op| window.ops.get(&op)).map(|op| op.class);
+    let call = stretch.op.and_then(|op| window.ops.get(&op)).map(|op| op.meaning);
     Some(match (reason, call) {
         (WaitReason::Io, _) => WaitClass::Io,
         (WaitReason::Fault, _) => WaitClass::Fault,
         (WaitReason::Futex, _) if kind == Some(TargetKind::Gil) => WaitClass::Gil,
         // A condition variable in a wait for the GPU is how the library is told that the GPU is done.
-        (WaitReason::Futex, Some(CallClass::Sync)) if kind == Some(TargetKind::Signal) => WaitClass::Gpu,
+        (WaitReason::Futex, Some(call)) if call.is_wait && kind == Some(TargetKind::Signal) => WaitClass::Gpu,
         (WaitReason::Futex, Some(_)) => WaitClass::Lock,
         (WaitReason::Futex, None) if kind == Some(TargetKind::Signal) => WaitClass::Input,
         (WaitReason::Futex, None) => WaitClass::Lock,
-        (_, Some(CallClass::Sync)) => WaitClass::Gpu,
+        (_, Some(call)) if call.is_wait => WaitClass::Gpu,
         (_, Some(_)) => WaitClass::InCall,
         (WaitReason::Sleep, None) => WaitClass::Sleep,
         (WaitReason::Poll | WaitReason::Stream, None) => of_stream(kind, stretch),

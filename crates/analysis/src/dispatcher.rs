@@ -22,7 +22,7 @@ pub struct Dispatcher<'w> {
     /// Of the thread in the window.
     pub from_ns: u64,
     pub to_ns: u64,
-    /// One layer's calls only: those of the other one are the same calls.
+    /// Of one layer only: those of the layers above ask for the same work.
     pub calls: Vec<&'w CallSum>,
     pub launches: u64,
     pub waits: Waits,
@@ -90,10 +90,9 @@ fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<
 }
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {
-    let layer_of = |op: OpId| situation.op(op).map(|op| op.layer);
-    let has_driver = calls.iter().any(|sum| layer_of(sum.op) == Some(Layer::Driver));
-    let layer = if has_driver { Layer::Driver } else { Layer::Runtime };
-    calls.iter().copied().filter(|sum| layer_of(sum.op) == Some(layer)).collect()
+    let layer_of = |sum: &CallSum| situation.op(sum.op).map(|op| op.layer);
+    let lowest = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum)));
+    calls.iter().copied().filter(|sum| lowest.is_some() && layer_of(sum) == lowest).collect()
 }
 
 /// Calls of the later two thirds of a thread's time, when it has warmed up.

@@ -8,7 +8,7 @@ mod timeline;
 
 use std::collections::{BTreeMap, HashMap};
 
-use gpuwhy_model::{ProcessId, ThreadId};
+use gpuwhy_model::{ProcessId, Reference, ThreadId};
 
 use crate::class::WaitClass;
 use crate::situation::Situation;
@@ -152,7 +152,7 @@ pub fn cited(
     victim: ThreadId,
     ended_by: ThreadId,
     is_asked: impl Fn(&Waiting<'_>) -> bool,
-) -> Vec<String> {
+) -> Vec<Reference> {
     let own = situation
         .waits(victim)
         .iter()

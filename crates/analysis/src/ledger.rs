@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{Call, CallClass, Layer, ProcessId};
-use gpuwhy_window::{Op, Window};
-
-/// Functions that free by address what another one allocated, by how their names begin.
-const FREES: &[&str] = &["cuMemFree", "cudaFree", "cuMemHostUnregister", "cudaHostUnregister"];
+use gpuwhy_window::{CallSum, Op, Window};
 
 /// Calls in the order of time go in; what is live at any time comes out.
 #[derive(Debug, Default)]
@@ -27,21 +24,21 @@ pub enum Entry<'w> {
     Freed(&'w Call),
     /// What it freed was not known to be allocated.
     Orphan,
-    /// Neither; or the address, or how much it is, is not known.
+    /// Neither, in a way that can be followed; or the address, or how much it is, is not known.
     Nothing,
 }
 
 impl<'w> Ledger<'w> {
-    pub fn take(&mut self, class: Option<CallClass>, call: &'w Call) -> Entry<'w> {
-        let Some(address) = call.address else { return Entry::Nothing };
-        match (class, call.bytes) {
-            (Some(CallClass::Alloc), Some(bytes)) => {
+    pub fn take(&mut self, op: Option<&Op>, call: &'w Call) -> Entry<'w> {
+        let (Some(op), Some(address)) = (op, call.address) else { return Entry::Nothing };
+        match call.bytes {
+            Some(bytes) if op.meaning.is_followed_alloc() => {
                 let replaced = self.release(address);
                 self.bytes = self.bytes.saturating_add(bytes);
                 self.live.insert(address, call);
                 Entry::Allocated { bytes, replaced }
             }
-            (Some(CallClass::Free), _) => self.release(address).map_or(Entry::Orphan, Entry::Freed),
+            _ if op.meaning.is_followed_free() => self.release(address).map_or(Entry::Orphan, Entry::Freed),
             _ => Entry::Nothing,
         }
     }
@@ -63,21 +60,20 @@ impl<'w> Ledger<'w> {
     }
 }
 
-/// Whether a function frees by address.
-pub fn is_free(op: &Op) -> bool {
-    op.class == CallClass::Free && FREES.iter().any(|start| op.name.starts_with(start))
-}
-
-/// The layer whose memory calls of a process count: those of the other one are the same calls.
-pub fn layer(window: &Window, process: ProcessId) -> Layer {
-    let is_driver = |call: &Call| window.ops.get(&call.op).is_some_and(|op| op.layer == Layer::Driver);
-    if rows(window, process).any(is_driver) { Layer::Driver } else { Layer::Runtime }
+/// The layer whose memory calls of a process count: those of the layers above ask for the same memory. `None` where there
+/// are none.
+pub fn layer(window: &Window, process: ProcessId) -> Option<Layer> {
+    let is_own = |sum: &&CallSum| window.threads.get(&sum.thread).is_some_and(|one| one.process == process);
+    let is_memory = |op: &&Op| matches!(op.meaning.class, CallClass::Alloc | CallClass::Free);
+    let counted = || window.call_sums.iter().filter(is_own).filter_map(|sum| window.ops.get(&sum.op)).filter(is_memory);
+    let kept = rows(window, process).filter_map(|call| window.ops.get(&call.op));
+    Layer::lowest(kept.map(|op| op.layer)).or_else(|| Layer::lowest(counted().map(|op| op.layer)))
 }
 
 /// The calls of a process that moved memory and did not fail, in the order of time.
 pub fn memory_calls(window: &Window, process: ProcessId) -> impl Iterator<Item = &Call> {
     let layer = layer(window, process);
-    let is_of_layer = move |call: &Call| window.ops.get(&call.op).is_some_and(|op| op.layer == layer);
+    let is_of_layer = move |call: &Call| window.ops.get(&call.op).is_some_and(|op| Some(op.layer) == layer);
     rows(window, process).filter(move |call| call.ret_code == 0 && is_of_layer(call))
 }
 

@@ -112,13 +112,7 @@ fn part_of_call(situation: &Situation<'_>, sum: &CallSum) -> TimePart {
     if is_sync_point(situation, sum) {
         return TimePart::WaitingForGpu;
     }
-    match situation.class_of(sum.op) {
-        Some(CallClass::Launch | CallClass::Memset | CallClass::Event) => TimePart::Launching,
-        Some(CallClass::Copy) => TimePart::Copying,
-        Some(CallClass::Alloc | CallClass::Free) => TimePart::Memory,
-        Some(CallClass::Sync) => TimePart::WaitingForGpu,
-        Some(CallClass::Graph | CallClass::Module | CallClass::Context) | None => TimePart::OtherCalls,
-    }
+    situation.class_of(sum.op).map_or(TimePart::OtherCalls, CallClass::time_part)
 }
 
 fn part_of_wait(class: WaitClass) -> TimePart {

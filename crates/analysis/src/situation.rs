@@ -81,12 +81,17 @@ impl<'w> Situation<'w> {
     }
 
     pub fn class_of(&self, op: OpId) -> Option<CallClass> {
-        self.op(op).map(|op| op.class)
+        self.op(op).map(|op| op.meaning.class)
     }
 
     /// Whether a function starts work on the GPU.
     pub fn is_launch(&self, op: OpId) -> bool {
-        self.op(op).is_some_and(is_launch)
+        self.op(op).is_some_and(|op| op.meaning.is_launch)
+    }
+
+    /// Whether a function is there to wait for the GPU.
+    pub fn is_wait(&self, op: OpId) -> bool {
+        self.op(op).is_some_and(|op| op.meaning.is_wait)
     }
 
     pub fn process_id(&self, thread: ThreadId) -> Option<ProcessId> {
@@ -150,9 +155,4 @@ fn tracers(window: &Window) -> BTreeSet<ProcessId> {
             || window.sessions.iter().any(|session| is_session(&session.command))
     };
     window.processes.iter().filter(|(_, process)| is_tracer(process)).map(|(id, _)| *id).collect()
-}
-
-/// Whether a function starts work on the GPU.
-pub(crate) fn is_launch(op: &Op) -> bool {
-    op.class == CallClass::Launch || op.name.ends_with("GraphLaunch")
 }

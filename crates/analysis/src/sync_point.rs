@@ -12,7 +12,7 @@ const WAITING_COPY_BYTES_PER_NS: f64 = 0.2;
 /// Whether the calls wait for the GPU: synchronizations, and copies that take far longer than their bytes would.
 pub(crate) fn is_sync_point(situation: &Situation<'_>, sum: &CallSum) -> bool {
     match situation.class_of(sum.op) {
-        Some(CallClass::Sync) => true,
+        _ if situation.is_wait(sum.op) => true,
         Some(CallClass::Copy) => {
             let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
             let mean_ns = busy_ns / sum.calls.max(1);

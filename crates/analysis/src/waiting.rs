@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{KernelWork, Stretch, TargetId, ThreadId, WorkKind};
+use gpuwhy_model::{KernelWork, Reference, Stretch, TargetId, ThreadId, WorkKind};
 use gpuwhy_window::Window;
 
 use crate::class::{WaitClass, classify};
@@ -37,8 +37,8 @@ impl Waiting<'_> {
         self.blocked_to_ns().saturating_add(self.stretch.runqueue_ns)
     }
 
-    pub fn reference(&self) -> String {
-        format!("sched:{}", self.stretch.start_ns)
+    pub fn reference(&self) -> Reference {
+        self.stretch.reference()
     }
 }
 

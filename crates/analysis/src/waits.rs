@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, OpId, ThreadId, ThreadTimes, WaitReason};
+use gpuwhy_model::{OpId, Reference, ThreadId, ThreadTimes, WaitReason};
 use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
@@ -34,8 +34,8 @@ pub struct ClassSum {
     pub records: u64,
     /// Share of the time that records stand for.
     pub backed: f64,
-    /// `sched:` references of the longest ones.
-    pub cited: Vec<String>,
+    /// The longest ones.
+    pub cited: Vec<Reference>,
 }
 
 impl Waits {
@@ -92,7 +92,7 @@ fn by_likelihood() -> impl Iterator<Item = &'static WaitReason> {
 }
 
 fn blocked_in_syncs(situation: &Situation<'_>, calls: &[&CallSum]) -> u64 {
-    let syncs = calls.iter().filter(|sum| situation.class_of(sum.op) == Some(CallClass::Sync));
+    let syncs = calls.iter().filter(|sum| situation.is_wait(sum.op));
     syncs.fold(0, |all, sum| all.saturating_add(sum.blocked_ns))
 }
 
@@ -140,7 +140,7 @@ fn cite(situation: &Situation<'_>, thread: ThreadId, waits: &mut Waits) {
 pub(crate) fn longest<'a, 'w: 'a>(
     waits: impl Iterator<Item = &'a Waiting<'w>>,
     length: impl Fn(&Waiting<'w>) -> u64,
-) -> Vec<String> {
+) -> Vec<Reference> {
     let mut top: Vec<&Waiting<'w>> = Vec::with_capacity(MOST_CITED + 1);
     for waiting in waits.filter(|waiting| length(waiting) > 0) {
         let at = top.partition_point(|other| length(other) >= length(waiting));

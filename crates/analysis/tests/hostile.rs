@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpuwhy_analysis::explain;
 use gpuwhy_model::{
-    Call, CallClass, Cause, CpuTaker, Evidence, Explanation, Histogram, IoRequest, IoUsage, KernelWork, Layer,
-    LifeKind, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind,
-    ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
+    Call, CallClass, Cause, CpuTaker, Evidence, Explanation, GraphStep, Histogram, IoRequest, IoUsage, KernelWork,
+    Layer, LifeKind, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId,
+    TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
 use proptest::collection::vec;
@@ -331,8 +331,15 @@ prop_compose! {
         let (io_requests, io_usage) = io.into_iter().unzip();
         let mut window = Window { from_ns, to_ns, call_sums, call_seconds, thread_sums, io_usage, life, ..Window::default() };
         for (at, &class) in CallClass::ALL.iter().enumerate() {
-            let name = ["cuLaunchKernel", "cuGraphLaunch", "cuMemFree", "cuStreamBeginCapture", "cuGraphInstantiate"][at % 5];
-            window.ops.insert(OpId(at as u32), Op { name: format!("{name}Async"), layer: Layer::ALL[at % 2], class });
+            let meaning = Meaning {
+                is_launch: at % 2 == 0,
+                is_async: at % 3 == 0,
+                is_followed: at % 5 == 0,
+                graph_step: GraphStep::ALL.get(at % 4).copied(),
+                ..class.into()
+            };
+            let layer = Layer::ALL[at % Layer::ALL.len()];
+            window.ops.insert(OpId(at as u32), Op { name: "f".to_owned(), layer, meaning });
         }
         for (at, &kind) in TargetKind::ALL.iter().enumerate() {
             let target = WaitTarget { process: ProcessId(1), kind, name: "x".into() };

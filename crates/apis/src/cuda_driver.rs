@@ -13,6 +13,7 @@ pub const LIBRARY: Library = Library {
     name: "cuda-driver",
     layer: Layer::Driver,
     markers: &["cuInit", "cuDriverGetVersion", "cuLaunchKernel", "cuMemAlloc_v2"],
+    linked_in: None,
     apis: APIS,
 };
 
@@ -47,7 +48,7 @@ const APIS: &[Api] = apis! {
 
     // Copies.
     Copy "cuMemcpy" ["cuMemcpy" "cuMemcpy_ptds"] <- "cudaMemcpy" { bytes: &[Arg(2)], direction: INFERRED };
-    Copy "cuMemcpyAsync" ["cuMemcpyAsync" "cuMemcpyAsync_ptsz"] <- "cudaMemcpyAsync"
+    Copy Async "cuMemcpyAsync" ["cuMemcpyAsync" "cuMemcpyAsync_ptsz"] <- "cudaMemcpyAsync"
         { bytes: &[Arg(2)], stream: Arg(3), direction: INFERRED };
     Copy "cuMemcpyHtoD" ["cuMemcpyHtoD_v2" "cuMemcpyHtoD_v2_ptds"] <- "cudaMemcpy"
         { bytes: &[Arg(2)], direction: HOST_TO_DEVICE };
@@ -55,11 +56,11 @@ const APIS: &[Api] = apis! {
         { bytes: &[Arg(2)], direction: DEVICE_TO_HOST };
     Copy "cuMemcpyDtoD" ["cuMemcpyDtoD_v2" "cuMemcpyDtoD_v2_ptds"] <- "cudaMemcpy"
         { bytes: &[Arg(2)], direction: DEVICE_TO_DEVICE };
-    Copy "cuMemcpyHtoDAsync" ["cuMemcpyHtoDAsync_v2" "cuMemcpyHtoDAsync_v2_ptsz"] <- "cudaMemcpyAsync"
+    Copy Async "cuMemcpyHtoDAsync" ["cuMemcpyHtoDAsync_v2" "cuMemcpyHtoDAsync_v2_ptsz"] <- "cudaMemcpyAsync"
         { bytes: &[Arg(2)], stream: Arg(3), direction: HOST_TO_DEVICE };
-    Copy "cuMemcpyDtoHAsync" ["cuMemcpyDtoHAsync_v2" "cuMemcpyDtoHAsync_v2_ptsz"] <- "cudaMemcpyAsync"
+    Copy Async "cuMemcpyDtoHAsync" ["cuMemcpyDtoHAsync_v2" "cuMemcpyDtoHAsync_v2_ptsz"] <- "cudaMemcpyAsync"
         { bytes: &[Arg(2)], stream: Arg(3), direction: DEVICE_TO_HOST };
-    Copy "cuMemcpyDtoDAsync" ["cuMemcpyDtoDAsync_v2" "cuMemcpyDtoDAsync_v2_ptsz"] <- "cudaMemcpyAsync"
+    Copy Async "cuMemcpyDtoDAsync" ["cuMemcpyDtoDAsync_v2" "cuMemcpyDtoDAsync_v2_ptsz"] <- "cudaMemcpyAsync"
         { bytes: &[Arg(2)], stream: Arg(3), direction: DEVICE_TO_DEVICE };
     Copy "cuMemcpyHtoA" ["cuMemcpyHtoA_v2" "cuMemcpyHtoA_v2_ptds"] <- "cudaMemcpyToArray"
         { bytes: &[Arg(3)], direction: HOST_TO_DEVICE };
@@ -71,41 +72,41 @@ const APIS: &[Api] = apis! {
         { bytes: &[Arg(3)], direction: DEVICE_TO_DEVICE };
     Copy "cuMemcpyAtoA" ["cuMemcpyAtoA_v2" "cuMemcpyAtoA_v2_ptds"] <- "cudaMemcpyArrayToArray"
         { bytes: &[Arg(4)], direction: DEVICE_TO_DEVICE };
-    Copy "cuMemcpyHtoAAsync" ["cuMemcpyHtoAAsync_v2" "cuMemcpyHtoAAsync_v2_ptsz"] <- "cudaMemcpyToArrayAsync"
+    Copy Async "cuMemcpyHtoAAsync" ["cuMemcpyHtoAAsync_v2" "cuMemcpyHtoAAsync_v2_ptsz"] <- "cudaMemcpyToArrayAsync"
         { bytes: &[Arg(3)], stream: Arg(4), direction: HOST_TO_DEVICE };
-    Copy "cuMemcpyAtoHAsync" ["cuMemcpyAtoHAsync_v2" "cuMemcpyAtoHAsync_v2_ptsz"] <- "cudaMemcpyFromArrayAsync"
+    Copy Async "cuMemcpyAtoHAsync" ["cuMemcpyAtoHAsync_v2" "cuMemcpyAtoHAsync_v2_ptsz"] <- "cudaMemcpyFromArrayAsync"
         { bytes: &[Arg(3)], stream: Arg(4), direction: DEVICE_TO_HOST };
     Copy "cuMemcpyPeer" ["cuMemcpyPeer" "cuMemcpyPeer_ptds"] <- "cudaMemcpyPeer"
         { bytes: &[Arg(4)], direction: PEER_TO_PEER };
-    Copy "cuMemcpyPeerAsync" ["cuMemcpyPeerAsync" "cuMemcpyPeerAsync_ptsz"] <- "cudaMemcpyPeerAsync"
+    Copy Async "cuMemcpyPeerAsync" ["cuMemcpyPeerAsync" "cuMemcpyPeerAsync_ptsz"] <- "cudaMemcpyPeerAsync"
         { bytes: &[Arg(4)], stream: Arg(5), direction: PEER_TO_PEER };
     Copy "cuMemcpy2D" ["cuMemcpy2D_v2" "cuMemcpy2D_v2_ptds"] <- "cudaMemcpy2D" { bytes: BYTES_2D };
     Copy "cuMemcpy2DUnaligned" ["cuMemcpy2DUnaligned_v2" "cuMemcpy2DUnaligned_v2_ptds"] <- "cudaMemcpy2D"
         { bytes: BYTES_2D };
-    Copy "cuMemcpy2DAsync" ["cuMemcpy2DAsync_v2" "cuMemcpy2DAsync_v2_ptsz"] <- "cudaMemcpy2DAsync"
+    Copy Async "cuMemcpy2DAsync" ["cuMemcpy2DAsync_v2" "cuMemcpy2DAsync_v2_ptsz"] <- "cudaMemcpy2DAsync"
         { bytes: BYTES_2D, stream: Arg(1) };
     Copy "cuMemcpy3D" ["cuMemcpy3D_v2" "cuMemcpy3D_v2_ptds"] <- "cudaMemcpy3D" { bytes: BYTES_3D };
-    Copy "cuMemcpy3DAsync" ["cuMemcpy3DAsync_v2" "cuMemcpy3DAsync_v2_ptsz"] <- "cudaMemcpy3DAsync"
+    Copy Async "cuMemcpy3DAsync" ["cuMemcpy3DAsync_v2" "cuMemcpy3DAsync_v2_ptsz"] <- "cudaMemcpy3DAsync"
         { bytes: BYTES_3D, stream: Arg(1) };
     Copy "cuMemcpy3DPeer" ["cuMemcpy3DPeer" "cuMemcpy3DPeer_ptds"] <- "cudaMemcpy3DPeer"
         { bytes: BYTES_3D, direction: PEER_TO_PEER };
-    Copy "cuMemcpy3DPeerAsync" ["cuMemcpy3DPeerAsync" "cuMemcpy3DPeerAsync_ptsz"] <- "cudaMemcpy3DPeerAsync"
+    Copy Async "cuMemcpy3DPeerAsync" ["cuMemcpy3DPeerAsync" "cuMemcpy3DPeerAsync_ptsz"] <- "cudaMemcpy3DPeerAsync"
         { bytes: BYTES_3D, stream: Arg(1), direction: PEER_TO_PEER };
     // The sizes of a batch are a list: no product of operands is their sum.
-    Copy "cuMemcpyBatchAsync" ["cuMemcpyBatchAsync" "cuMemcpyBatchAsync_ptsz"] <- "cudaMemcpyBatchAsync"
+    Copy Async "cuMemcpyBatchAsync" ["cuMemcpyBatchAsync" "cuMemcpyBatchAsync_ptsz"] <- "cudaMemcpyBatchAsync"
         { stream: Arg(8), direction: INFERRED };
-    Copy "cuMemcpyBatchAsync" ["cuMemcpyBatchAsync_v2" "cuMemcpyBatchAsync_v2_ptsz"] <- "cudaMemcpyBatchAsync"
+    Copy Async "cuMemcpyBatchAsync" ["cuMemcpyBatchAsync_v2" "cuMemcpyBatchAsync_v2_ptsz"] <- "cudaMemcpyBatchAsync"
         { stream: Arg(7), direction: INFERRED };
-    Copy "cuMemcpy3DBatchAsync" ["cuMemcpy3DBatchAsync" "cuMemcpy3DBatchAsync_ptsz"] <- "cudaMemcpy3DBatchAsync"
+    Copy Async "cuMemcpy3DBatchAsync" ["cuMemcpy3DBatchAsync" "cuMemcpy3DBatchAsync_ptsz"] <- "cudaMemcpy3DBatchAsync"
         { stream: Arg(4) };
-    Copy "cuMemcpy3DBatchAsync" ["cuMemcpy3DBatchAsync_v2" "cuMemcpy3DBatchAsync_v2_ptsz"]
+    Copy Async "cuMemcpy3DBatchAsync" ["cuMemcpy3DBatchAsync_v2" "cuMemcpy3DBatchAsync_v2_ptsz"]
         <- "cudaMemcpy3DBatchAsync" { stream: Arg(3) };
-    Copy "cuMemcpyWithAttributesAsync" ["cuMemcpyWithAttributesAsync" "cuMemcpyWithAttributesAsync_ptsz"]
+    Copy Async "cuMemcpyWithAttributesAsync" ["cuMemcpyWithAttributesAsync" "cuMemcpyWithAttributesAsync_ptsz"]
         <- "cudaMemcpyWithAttributesAsync" { bytes: &[Arg(2)], stream: Arg(4), direction: INFERRED };
-    Copy "cuMemPrefetchAsync" ["cuMemPrefetchAsync" "cuMemPrefetchAsync_ptsz"] <- "cudaMemPrefetchAsync"
+    Copy Async Managed "cuMemPrefetchAsync" ["cuMemPrefetchAsync" "cuMemPrefetchAsync_ptsz"] <- "cudaMemPrefetchAsync"
         { bytes: &[Arg(1)], stream: Arg(3) };
-    Copy "cuMemPrefetchAsync" ["cuMemPrefetchAsync_v2" "cuMemPrefetchAsync_v2_ptsz"] <- "cudaMemPrefetchAsync"
-        { bytes: &[Arg(1)], stream: Arg(4) };
+    Copy Async Managed "cuMemPrefetchAsync" ["cuMemPrefetchAsync_v2" "cuMemPrefetchAsync_v2_ptsz"]
+        <- "cudaMemPrefetchAsync" { bytes: &[Arg(1)], stream: Arg(4) };
 
     // Memsets.
     Memset "cuMemsetD8" ["cuMemsetD8_v2" "cuMemsetD8_v2_ptds"] <- "cudaMemset" { bytes: &[Arg(2)] };
@@ -115,17 +116,17 @@ const APIS: &[Api] = apis! {
         { bytes: &[Arg(3), Arg(4)] };
     Memset "cuMemsetD2D16" ["cuMemsetD2D16_v2" "cuMemsetD2D16_v2_ptds"] { bytes: &[Arg(3), Arg(4), Const(2)] };
     Memset "cuMemsetD2D32" ["cuMemsetD2D32_v2" "cuMemsetD2D32_v2_ptds"] { bytes: &[Arg(3), Arg(4), Const(4)] };
-    Memset "cuMemsetD8Async" ["cuMemsetD8Async" "cuMemsetD8Async_ptsz"] <- "cudaMemsetAsync"
+    Memset Async "cuMemsetD8Async" ["cuMemsetD8Async" "cuMemsetD8Async_ptsz"] <- "cudaMemsetAsync"
         { bytes: &[Arg(2)], stream: Arg(3) };
-    Memset "cuMemsetD16Async" ["cuMemsetD16Async" "cuMemsetD16Async_ptsz"]
+    Memset Async "cuMemsetD16Async" ["cuMemsetD16Async" "cuMemsetD16Async_ptsz"]
         { bytes: &[Arg(2), Const(2)], stream: Arg(3) };
-    Memset "cuMemsetD32Async" ["cuMemsetD32Async" "cuMemsetD32Async_ptsz"]
+    Memset Async "cuMemsetD32Async" ["cuMemsetD32Async" "cuMemsetD32Async_ptsz"]
         { bytes: &[Arg(2), Const(4)], stream: Arg(3) };
-    Memset "cuMemsetD2D8Async" ["cuMemsetD2D8Async" "cuMemsetD2D8Async_ptsz"] <- "cudaMemset2DAsync"
+    Memset Async "cuMemsetD2D8Async" ["cuMemsetD2D8Async" "cuMemsetD2D8Async_ptsz"] <- "cudaMemset2DAsync"
         { bytes: &[Arg(3), Arg(4)], stream: Arg(5) };
-    Memset "cuMemsetD2D16Async" ["cuMemsetD2D16Async" "cuMemsetD2D16Async_ptsz"]
+    Memset Async "cuMemsetD2D16Async" ["cuMemsetD2D16Async" "cuMemsetD2D16Async_ptsz"]
         { bytes: &[Arg(3), Arg(4), Const(2)], stream: Arg(5) };
-    Memset "cuMemsetD2D32Async" ["cuMemsetD2D32Async" "cuMemsetD2D32Async_ptsz"]
+    Memset Async "cuMemsetD2D32Async" ["cuMemsetD2D32Async" "cuMemsetD2D32Async_ptsz"]
         { bytes: &[Arg(3), Arg(4), Const(4)], stream: Arg(5) };
 
     // Memory. Bytes are read where physical memory is taken: reserving addresses and mapping what `cuMemCreate`
@@ -133,31 +134,31 @@ const APIS: &[Api] = apis! {
     Alloc "cuMemAlloc" ["cuMemAlloc_v2"] <- "cudaMalloc" { bytes: &[Arg(1)], address: Out(0) };
     Alloc "cuMemAllocPitch" ["cuMemAllocPitch_v2"] <- "cudaMallocPitch"
         { bytes: &[Arg(2), Arg(3)], address: Out(0) };
-    Alloc "cuMemAllocHost" ["cuMemAllocHost_v2"] <- "cudaMallocHost" { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cuMemHostAlloc" ["cuMemHostAlloc"] <- "cudaHostAlloc" { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cuMemHostRegister" ["cuMemHostRegister" "cuMemHostRegister_v2"] <- "cudaHostRegister"
+    Alloc Host "cuMemAllocHost" ["cuMemAllocHost_v2"] <- "cudaMallocHost" { bytes: &[Arg(1)], address: Out(0) };
+    Alloc Host "cuMemHostAlloc" ["cuMemHostAlloc"] <- "cudaHostAlloc" { bytes: &[Arg(1)], address: Out(0) };
+    Alloc Host "cuMemHostRegister" ["cuMemHostRegister" "cuMemHostRegister_v2"] <- "cudaHostRegister"
         { bytes: &[Arg(1)], address: Arg(0) };
-    Alloc "cuMemAllocManaged" ["cuMemAllocManaged"] <- "cudaMallocManaged"
+    Alloc Managed "cuMemAllocManaged" ["cuMemAllocManaged"] <- "cudaMallocManaged"
         { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cuMemAllocAsync" ["cuMemAllocAsync" "cuMemAllocAsync_ptsz"] <- "cudaMallocAsync"
+    Alloc Async "cuMemAllocAsync" ["cuMemAllocAsync" "cuMemAllocAsync_ptsz"] <- "cudaMallocAsync"
         { bytes: &[Arg(1)], address: Out(0), stream: Arg(2) };
-    Alloc "cuMemAllocFromPoolAsync" ["cuMemAllocFromPoolAsync" "cuMemAllocFromPoolAsync_ptsz"]
+    Alloc Async "cuMemAllocFromPoolAsync" ["cuMemAllocFromPoolAsync" "cuMemAllocFromPoolAsync_ptsz"]
         <- "cudaMallocFromPoolAsync" { bytes: &[Arg(1)], address: Out(0), handle: Arg(2), stream: Arg(3) };
-    Alloc "cuMemCreate" ["cuMemCreate"] { bytes: &[Arg(1)], handle: Out(0) };
-    Alloc "cuMemMap" ["cuMemMap"] { address: Arg(0), handle: Arg(3) };
-    Alloc "cuMemAddressReserve" ["cuMemAddressReserve"] { address: Out(0) };
-    Alloc "cuArrayCreate" ["cuArrayCreate_v2"] <- "cudaMallocArray" { handle: Out(0) };
-    Alloc "cuArray3DCreate" ["cuArray3DCreate_v2"] <- "cudaMalloc3DArray" { handle: Out(0) };
+    Alloc Unfollowed "cuMemCreate" ["cuMemCreate"] { bytes: &[Arg(1)], handle: Out(0) };
+    Alloc Unfollowed "cuMemMap" ["cuMemMap"] { address: Arg(0), handle: Arg(3) };
+    Alloc Unfollowed "cuMemAddressReserve" ["cuMemAddressReserve"] { address: Out(0) };
+    Alloc Unfollowed "cuArrayCreate" ["cuArrayCreate_v2"] <- "cudaMallocArray" { handle: Out(0) };
+    Alloc Unfollowed "cuArray3DCreate" ["cuArray3DCreate_v2"] <- "cudaMalloc3DArray" { handle: Out(0) };
     Free "cuMemFree" ["cuMemFree_v2"] <- "cudaFree" { address: Arg(0) };
     Free "cuMemFreeHost" ["cuMemFreeHost"] <- "cudaFreeHost" { address: Arg(0) };
     Free "cuMemHostUnregister" ["cuMemHostUnregister"] <- "cudaHostUnregister" { address: Arg(0) };
-    Free "cuMemFreeAsync" ["cuMemFreeAsync" "cuMemFreeAsync_ptsz"] <- "cudaFreeAsync"
+    Free Async "cuMemFreeAsync" ["cuMemFreeAsync" "cuMemFreeAsync_ptsz"] <- "cudaFreeAsync"
         { address: Arg(0), stream: Arg(1) };
-    Free "cuMemRelease" ["cuMemRelease"] { handle: Arg(0) };
-    Free "cuMemUnmap" ["cuMemUnmap"] { address: Arg(0) };
-    Free "cuMemAddressFree" ["cuMemAddressFree"] { address: Arg(0) };
-    Free "cuMemPoolTrimTo" ["cuMemPoolTrimTo"] <- "cudaMemPoolTrimTo" { handle: Arg(0) };
-    Free "cuArrayDestroy" ["cuArrayDestroy"] <- "cudaFreeArray" { handle: Arg(0) };
+    Free Unfollowed "cuMemRelease" ["cuMemRelease"] { handle: Arg(0) };
+    Free Unfollowed "cuMemUnmap" ["cuMemUnmap"] { address: Arg(0) };
+    Free Unfollowed "cuMemAddressFree" ["cuMemAddressFree"] { address: Arg(0) };
+    Free Unfollowed "cuMemPoolTrimTo" ["cuMemPoolTrimTo"] <- "cudaMemPoolTrimTo" { handle: Arg(0) };
+    Free Unfollowed "cuArrayDestroy" ["cuArrayDestroy"] <- "cudaFreeArray" { handle: Arg(0) };
 
     // Waits of the calling thread.
     Sync "cuCtxSynchronize" ["cuCtxSynchronize"] <- "cudaDeviceSynchronize" {};
@@ -175,23 +176,23 @@ const APIS: &[Api] = apis! {
         { handle: Arg(1), stream: Arg(0) };
 
     // Graphs.
-    Graph "cuStreamBeginCapture" ["cuStreamBeginCapture_v2" "cuStreamBeginCapture_v2_ptsz"]
+    Graph Capture "cuStreamBeginCapture" ["cuStreamBeginCapture_v2" "cuStreamBeginCapture_v2_ptsz"]
         <- "cudaStreamBeginCapture" { stream: Arg(0) };
-    Graph "cuStreamBeginCapture" ["cuStreamBeginCapture" "cuStreamBeginCapture_ptsz"]
+    Graph Capture "cuStreamBeginCapture" ["cuStreamBeginCapture" "cuStreamBeginCapture_ptsz"]
         <- "cudaStreamBeginCapture" { stream: Arg(0) };
-    Graph "cuStreamBeginCaptureToGraph" ["cuStreamBeginCaptureToGraph" "cuStreamBeginCaptureToGraph_ptsz"]
+    Graph Capture "cuStreamBeginCaptureToGraph" ["cuStreamBeginCaptureToGraph" "cuStreamBeginCaptureToGraph_ptsz"]
         <- "cudaStreamBeginCaptureToGraph" { handle: Arg(1), stream: Arg(0) };
     Graph "cuStreamEndCapture" ["cuStreamEndCapture" "cuStreamEndCapture_ptsz"] <- "cudaStreamEndCapture"
         { handle: Out(1), stream: Arg(0) };
-    Graph "cuGraphInstantiate" ["cuGraphInstantiate" "cuGraphInstantiate_v2"] <- "cudaGraphInstantiate"
+    Graph Instantiate "cuGraphInstantiate" ["cuGraphInstantiate" "cuGraphInstantiate_v2"] <- "cudaGraphInstantiate"
         { handle: Out(0) };
-    Graph "cuGraphInstantiateWithFlags" ["cuGraphInstantiateWithFlags"] <- "cudaGraphInstantiateWithFlags"
+    Graph Instantiate "cuGraphInstantiateWithFlags" ["cuGraphInstantiateWithFlags"] <- "cudaGraphInstantiateWithFlags"
         { handle: Out(0) };
-    Graph "cuGraphInstantiateWithParams" ["cuGraphInstantiateWithParams" "cuGraphInstantiateWithParams_ptsz"]
-        <- "cudaGraphInstantiateWithParams" { handle: Out(0) };
-    Graph "cuGraphLaunch" ["cuGraphLaunch" "cuGraphLaunch_ptsz"] <- "cudaGraphLaunch"
+    Graph Instantiate "cuGraphInstantiateWithParams"
+        ["cuGraphInstantiateWithParams" "cuGraphInstantiateWithParams_ptsz"] <- "cudaGraphInstantiateWithParams" { handle: Out(0) };
+    Graph Launch Async "cuGraphLaunch" ["cuGraphLaunch" "cuGraphLaunch_ptsz"] <- "cudaGraphLaunch"
         { handle: Arg(0), stream: Arg(1) };
-    Graph "cuGraphUpload" ["cuGraphUpload" "cuGraphUpload_ptsz"] <- "cudaGraphUpload"
+    Graph Async "cuGraphUpload" ["cuGraphUpload" "cuGraphUpload_ptsz"] <- "cudaGraphUpload"
         { handle: Arg(0), stream: Arg(1) };
     Graph "cuGraphExecUpdate" ["cuGraphExecUpdate_v2"] <- "cudaGraphExecUpdate" { handle: Arg(0) };
     Graph "cuGraphExecUpdate" ["cuGraphExecUpdate"] <- "cudaGraphExecUpdate" { handle: Arg(0) };

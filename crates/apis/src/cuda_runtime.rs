@@ -12,6 +12,7 @@ pub const LIBRARY: Library = Library {
     name: "cuda-runtime",
     layer: Layer::Runtime,
     markers: &["cudaRuntimeGetVersion", "cudaLaunchKernel", "cudaMalloc"],
+    linked_in: Some("cudaLaunchKernel"),
     apis: APIS,
 };
 
@@ -40,18 +41,18 @@ const APIS: &[Api] = apis! {
 
     // Copies.
     Copy "cudaMemcpy" ["cudaMemcpy" "cudaMemcpy_ptds"] { bytes: &[Arg(2)], direction: Way::Arg(3) };
-    Copy "cudaMemcpyAsync" ["cudaMemcpyAsync" "cudaMemcpyAsync_ptsz"]
+    Copy Async "cudaMemcpyAsync" ["cudaMemcpyAsync" "cudaMemcpyAsync_ptsz"]
         { bytes: &[Arg(2)], direction: Way::Arg(3), stream: Arg(4) };
     Copy "cudaMemcpyPeer" ["cudaMemcpyPeer"] { bytes: &[Arg(4)], direction: PEER_TO_PEER };
-    Copy "cudaMemcpyPeerAsync" ["cudaMemcpyPeerAsync"]
+    Copy Async "cudaMemcpyPeerAsync" ["cudaMemcpyPeerAsync"]
         { bytes: &[Arg(4)], direction: PEER_TO_PEER, stream: Arg(5) };
     Copy "cudaMemcpyToSymbol" ["cudaMemcpyToSymbol" "cudaMemcpyToSymbol_ptds"]
         { bytes: &[Arg(2)], direction: Way::Arg(4) };
     Copy "cudaMemcpyFromSymbol" ["cudaMemcpyFromSymbol" "cudaMemcpyFromSymbol_ptds"]
         { bytes: &[Arg(2)], direction: Way::Arg(4) };
-    Copy "cudaMemcpyToSymbolAsync" ["cudaMemcpyToSymbolAsync" "cudaMemcpyToSymbolAsync_ptsz"]
+    Copy Async "cudaMemcpyToSymbolAsync" ["cudaMemcpyToSymbolAsync" "cudaMemcpyToSymbolAsync_ptsz"]
         { bytes: &[Arg(2)], direction: Way::Arg(4), stream: Arg(5) };
-    Copy "cudaMemcpyFromSymbolAsync" ["cudaMemcpyFromSymbolAsync" "cudaMemcpyFromSymbolAsync_ptsz"]
+    Copy Async "cudaMemcpyFromSymbolAsync" ["cudaMemcpyFromSymbolAsync" "cudaMemcpyFromSymbolAsync_ptsz"]
         { bytes: &[Arg(2)], direction: Way::Arg(4), stream: Arg(5) };
     Copy "cudaMemcpyToArray" ["cudaMemcpyToArray" "cudaMemcpyToArray_ptds"]
         { bytes: &[Arg(4)], direction: Way::Arg(5) };
@@ -59,70 +60,71 @@ const APIS: &[Api] = apis! {
         { bytes: &[Arg(4)], direction: Way::Arg(5) };
     Copy "cudaMemcpyArrayToArray" ["cudaMemcpyArrayToArray" "cudaMemcpyArrayToArray_ptds"]
         { bytes: &[Arg(6)], direction: Way::Arg(7) };
-    Copy "cudaMemcpyToArrayAsync" ["cudaMemcpyToArrayAsync" "cudaMemcpyToArrayAsync_ptsz"]
+    Copy Async "cudaMemcpyToArrayAsync" ["cudaMemcpyToArrayAsync" "cudaMemcpyToArrayAsync_ptsz"]
         { bytes: &[Arg(4)], direction: Way::Arg(5), stream: Arg(6) };
-    Copy "cudaMemcpyFromArrayAsync" ["cudaMemcpyFromArrayAsync" "cudaMemcpyFromArrayAsync_ptsz"]
+    Copy Async "cudaMemcpyFromArrayAsync" ["cudaMemcpyFromArrayAsync" "cudaMemcpyFromArrayAsync_ptsz"]
         { bytes: &[Arg(4)], direction: Way::Arg(5), stream: Arg(6) };
     Copy "cudaMemcpy2D" ["cudaMemcpy2D" "cudaMemcpy2D_ptds"]
         { bytes: &[Arg(4), Arg(5)], direction: Way::Arg(6) };
-    Copy "cudaMemcpy2DAsync" ["cudaMemcpy2DAsync" "cudaMemcpy2DAsync_ptsz"]
+    Copy Async "cudaMemcpy2DAsync" ["cudaMemcpy2DAsync" "cudaMemcpy2DAsync_ptsz"]
         { bytes: &[Arg(4), Arg(5)], direction: Way::Arg(6), stream: Arg(7) };
     Copy "cudaMemcpy2DToArray" ["cudaMemcpy2DToArray" "cudaMemcpy2DToArray_ptds"]
         { bytes: &[Arg(5), Arg(6)], direction: Way::Arg(7) };
-    Copy "cudaMemcpy2DToArrayAsync" ["cudaMemcpy2DToArrayAsync" "cudaMemcpy2DToArrayAsync_ptsz"]
+    Copy Async "cudaMemcpy2DToArrayAsync" ["cudaMemcpy2DToArrayAsync" "cudaMemcpy2DToArrayAsync_ptsz"]
         { bytes: &[Arg(5), Arg(6)], direction: Way::Arg(7), stream: Arg(8) };
     Copy "cudaMemcpy2DFromArray" ["cudaMemcpy2DFromArray" "cudaMemcpy2DFromArray_ptds"]
         { bytes: &[Arg(5), Arg(6)], direction: Way::Arg(7) };
-    Copy "cudaMemcpy2DFromArrayAsync" ["cudaMemcpy2DFromArrayAsync" "cudaMemcpy2DFromArrayAsync_ptsz"]
+    Copy Async "cudaMemcpy2DFromArrayAsync" ["cudaMemcpy2DFromArrayAsync" "cudaMemcpy2DFromArrayAsync_ptsz"]
         { bytes: &[Arg(5), Arg(6)], direction: Way::Arg(7), stream: Arg(8) };
     Copy "cudaMemcpy2DArrayToArray" ["cudaMemcpy2DArrayToArray" "cudaMemcpy2DArrayToArray_ptds"]
         { bytes: &[Arg(6), Arg(7)], direction: Way::Arg(8) };
     Copy "cudaMemcpy3D" ["cudaMemcpy3D" "cudaMemcpy3D_ptds"] { direction: KIND_3D };
-    Copy "cudaMemcpy3DAsync" ["cudaMemcpy3DAsync" "cudaMemcpy3DAsync_ptsz"] { direction: KIND_3D, stream: Arg(1) };
+    Copy Async "cudaMemcpy3DAsync" ["cudaMemcpy3DAsync" "cudaMemcpy3DAsync_ptsz"]
+        { direction: KIND_3D, stream: Arg(1) };
     Copy "cudaMemcpy3DPeer" ["cudaMemcpy3DPeer" "cudaMemcpy3DPeer_ptds"] { direction: PEER_TO_PEER };
-    Copy "cudaMemcpy3DPeerAsync" ["cudaMemcpy3DPeerAsync" "cudaMemcpy3DPeerAsync_ptsz"]
+    Copy Async "cudaMemcpy3DPeerAsync" ["cudaMemcpy3DPeerAsync" "cudaMemcpy3DPeerAsync_ptsz"]
         { direction: PEER_TO_PEER, stream: Arg(1) };
     // CUDA 13 drops an argument before the stream of these and keeps their names, so that no slot holds for both.
-    Copy "cudaMemcpyBatchAsync" ["cudaMemcpyBatchAsync" "cudaMemcpyBatchAsync_ptsz"] { direction: INFERRED };
-    Copy "cudaMemcpy3DBatchAsync" ["cudaMemcpy3DBatchAsync" "cudaMemcpy3DBatchAsync_ptsz"] {};
-    Copy "cudaMemPrefetchAsync" ["cudaMemPrefetchAsync" "cudaMemPrefetchAsync_ptsz"] { bytes: &[Arg(1)] };
-    Copy "cudaMemPrefetchAsync" ["cudaMemPrefetchAsync_v2" "cudaMemPrefetchAsync_v2_ptsz"]
+    Copy Async "cudaMemcpyBatchAsync" ["cudaMemcpyBatchAsync" "cudaMemcpyBatchAsync_ptsz"] { direction: INFERRED };
+    Copy Async "cudaMemcpy3DBatchAsync" ["cudaMemcpy3DBatchAsync" "cudaMemcpy3DBatchAsync_ptsz"] {};
+    Copy Async Managed "cudaMemPrefetchAsync" ["cudaMemPrefetchAsync" "cudaMemPrefetchAsync_ptsz"] { bytes: &[Arg(1)] };
+    Copy Async Managed "cudaMemPrefetchAsync" ["cudaMemPrefetchAsync_v2" "cudaMemPrefetchAsync_v2_ptsz"]
         { bytes: &[Arg(1)], stream: Arg(4) };
-    Copy "cudaMemcpyWithAttributesAsync" ["cudaMemcpyWithAttributesAsync" "cudaMemcpyWithAttributesAsync_ptsz"]
+    Copy Async "cudaMemcpyWithAttributesAsync" ["cudaMemcpyWithAttributesAsync" "cudaMemcpyWithAttributesAsync_ptsz"]
         { bytes: &[Arg(2)], direction: INFERRED, stream: Arg(4) };
 
     // Memsets. The structs of the 3D ones lie on the stack, after which the other arguments take the first registers.
     Memset "cudaMemset" ["cudaMemset" "cudaMemset_ptds"] { bytes: &[Arg(2)] };
-    Memset "cudaMemsetAsync" ["cudaMemsetAsync" "cudaMemsetAsync_ptsz"] { bytes: &[Arg(2)], stream: Arg(3) };
+    Memset Async "cudaMemsetAsync" ["cudaMemsetAsync" "cudaMemsetAsync_ptsz"] { bytes: &[Arg(2)], stream: Arg(3) };
     Memset "cudaMemset2D" ["cudaMemset2D" "cudaMemset2D_ptds"] { bytes: &[Arg(3), Arg(4)] };
-    Memset "cudaMemset2DAsync" ["cudaMemset2DAsync" "cudaMemset2DAsync_ptsz"]
+    Memset Async "cudaMemset2DAsync" ["cudaMemset2DAsync" "cudaMemset2DAsync_ptsz"]
         { bytes: &[Arg(3), Arg(4)], stream: Arg(5) };
     Memset "cudaMemset3D" ["cudaMemset3D" "cudaMemset3D_ptds"] { bytes: &[Arg(10), Arg(11), Arg(12)] };
-    Memset "cudaMemset3DAsync" ["cudaMemset3DAsync" "cudaMemset3DAsync_ptsz"]
+    Memset Async "cudaMemset3DAsync" ["cudaMemset3DAsync" "cudaMemset3DAsync_ptsz"]
         { bytes: &[Arg(10), Arg(11), Arg(12)], stream: Arg(1) };
 
     // Memory. The extents of arrays count elements, so arrays have no bytes here.
     Alloc "cudaMalloc" ["cudaMalloc"] { bytes: &[Arg(1)], address: Out(0) };
     Alloc "cudaMallocPitch" ["cudaMallocPitch"] { bytes: &[Arg(2), Arg(3)], address: Out(0) };
     Alloc "cudaMalloc3D" ["cudaMalloc3D"] { bytes: &[Arg(6), Arg(7), Arg(8)], address: Out(0) };
-    Alloc "cudaMallocHost" ["cudaMallocHost"] { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cudaHostAlloc" ["cudaHostAlloc"] { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cudaHostRegister" ["cudaHostRegister"] { bytes: &[Arg(1)], address: Arg(0) };
-    Alloc "cudaMallocManaged" ["cudaMallocManaged"] { bytes: &[Arg(1)], address: Out(0) };
-    Alloc "cudaMallocAsync" ["cudaMallocAsync" "cudaMallocAsync_ptsz"]
+    Alloc Host "cudaMallocHost" ["cudaMallocHost"] { bytes: &[Arg(1)], address: Out(0) };
+    Alloc Host "cudaHostAlloc" ["cudaHostAlloc"] { bytes: &[Arg(1)], address: Out(0) };
+    Alloc Host "cudaHostRegister" ["cudaHostRegister"] { bytes: &[Arg(1)], address: Arg(0) };
+    Alloc Managed "cudaMallocManaged" ["cudaMallocManaged"] { bytes: &[Arg(1)], address: Out(0) };
+    Alloc Async "cudaMallocAsync" ["cudaMallocAsync" "cudaMallocAsync_ptsz"]
         { bytes: &[Arg(1)], address: Out(0), stream: Arg(2) };
-    Alloc "cudaMallocFromPoolAsync" ["cudaMallocFromPoolAsync" "cudaMallocFromPoolAsync_ptsz"]
+    Alloc Async "cudaMallocFromPoolAsync" ["cudaMallocFromPoolAsync" "cudaMallocFromPoolAsync_ptsz"]
         { bytes: &[Arg(1)], address: Out(0), handle: Arg(2), stream: Arg(3) };
-    Alloc "cudaMallocArray" ["cudaMallocArray"] { handle: Out(0) };
-    Alloc "cudaMalloc3DArray" ["cudaMalloc3DArray"] { handle: Out(0) };
-    Alloc "cudaMallocMipmappedArray" ["cudaMallocMipmappedArray"] { handle: Out(0) };
+    Alloc Unfollowed "cudaMallocArray" ["cudaMallocArray"] { handle: Out(0) };
+    Alloc Unfollowed "cudaMalloc3DArray" ["cudaMalloc3DArray"] { handle: Out(0) };
+    Alloc Unfollowed "cudaMallocMipmappedArray" ["cudaMallocMipmappedArray"] { handle: Out(0) };
     Free "cudaFree" ["cudaFree"] { address: Arg(0) };
     Free "cudaFreeHost" ["cudaFreeHost"] { address: Arg(0) };
     Free "cudaHostUnregister" ["cudaHostUnregister"] { address: Arg(0) };
-    Free "cudaFreeAsync" ["cudaFreeAsync" "cudaFreeAsync_ptsz"] { address: Arg(0), stream: Arg(1) };
-    Free "cudaMemPoolTrimTo" ["cudaMemPoolTrimTo"] { handle: Arg(0) };
-    Free "cudaFreeArray" ["cudaFreeArray"] { handle: Arg(0) };
-    Free "cudaFreeMipmappedArray" ["cudaFreeMipmappedArray"] { handle: Arg(0) };
+    Free Async "cudaFreeAsync" ["cudaFreeAsync" "cudaFreeAsync_ptsz"] { address: Arg(0), stream: Arg(1) };
+    Free Unfollowed "cudaMemPoolTrimTo" ["cudaMemPoolTrimTo"] { handle: Arg(0) };
+    Free Unfollowed "cudaFreeArray" ["cudaFreeArray"] { handle: Arg(0) };
+    Free Unfollowed "cudaFreeMipmappedArray" ["cudaFreeMipmappedArray"] { handle: Arg(0) };
 
     // Waits of the calling thread.
     Sync "cudaDeviceSynchronize" ["cudaDeviceSynchronize"] {};
@@ -138,17 +140,17 @@ const APIS: &[Api] = apis! {
         { handle: Arg(1), stream: Arg(0) };
 
     // Graphs. `cudaGraphInstantiate` and `cudaGraphExecUpdate` change what follows these arguments in CUDA 12.
-    Graph "cudaStreamBeginCapture" ["cudaStreamBeginCapture" "cudaStreamBeginCapture_ptsz"] { stream: Arg(0) };
-    Graph "cudaStreamBeginCaptureToGraph" ["cudaStreamBeginCaptureToGraph" "cudaStreamBeginCaptureToGraph_ptsz"]
+    Graph Capture "cudaStreamBeginCapture" ["cudaStreamBeginCapture" "cudaStreamBeginCapture_ptsz"] { stream: Arg(0) };
+    Graph Capture "cudaStreamBeginCaptureToGraph" ["cudaStreamBeginCaptureToGraph" "cudaStreamBeginCaptureToGraph_ptsz"]
         { handle: Arg(1), stream: Arg(0) };
     Graph "cudaStreamEndCapture" ["cudaStreamEndCapture" "cudaStreamEndCapture_ptsz"]
         { handle: Out(1), stream: Arg(0) };
-    Graph "cudaGraphInstantiate" ["cudaGraphInstantiate"] { handle: Out(0) };
-    Graph "cudaGraphInstantiateWithFlags" ["cudaGraphInstantiateWithFlags"] { handle: Out(0) };
-    Graph "cudaGraphInstantiateWithParams" ["cudaGraphInstantiateWithParams" "cudaGraphInstantiateWithParams_ptsz"]
-        { handle: Out(0) };
-    Graph "cudaGraphLaunch" ["cudaGraphLaunch" "cudaGraphLaunch_ptsz"] { handle: Arg(0), stream: Arg(1) };
-    Graph "cudaGraphUpload" ["cudaGraphUpload" "cudaGraphUpload_ptsz"] { handle: Arg(0), stream: Arg(1) };
+    Graph Instantiate "cudaGraphInstantiate" ["cudaGraphInstantiate"] { handle: Out(0) };
+    Graph Instantiate "cudaGraphInstantiateWithFlags" ["cudaGraphInstantiateWithFlags"] { handle: Out(0) };
+    Graph Instantiate "cudaGraphInstantiateWithParams"
+        ["cudaGraphInstantiateWithParams" "cudaGraphInstantiateWithParams_ptsz"] { handle: Out(0) };
+    Graph Launch Async "cudaGraphLaunch" ["cudaGraphLaunch" "cudaGraphLaunch_ptsz"] { handle: Arg(0), stream: Arg(1) };
+    Graph Async "cudaGraphUpload" ["cudaGraphUpload" "cudaGraphUpload_ptsz"] { handle: Arg(0), stream: Arg(1) };
     Graph "cudaGraphExecUpdate" ["cudaGraphExecUpdate"] { handle: Arg(0) };
     Graph "cudaGraphExecDestroy" ["cudaGraphExecDestroy"] { handle: Arg(0) };
     Graph "cudaGraphDestroy" ["cudaGraphDestroy"] { handle: Arg(0) };

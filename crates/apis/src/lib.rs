@@ -3,15 +3,15 @@
 //! The kernel side knows no vendor. It times any function and evaluates the operands of its row; everything a row
 //! says about CUDA is said here.
 
-/// Declares the rows of a library's table: class, name, exported symbols, the runtime function that ends there,
-/// when it is probed if not always, and what is read of its arguments.
+/// Declares the rows of a library's table: class, words for what is not usual for the class, name, exported symbols,
+/// the runtime function that ends there, when it is probed if not always, and what is read of its arguments.
 macro_rules! apis {
-    ($($class:ident $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($when:ident)?
+    ($($class:ident $($word:ident)* $name:literal [$($symbol:literal)+] $(<- $runtime:literal)? $($when:ident)?
        { $($what:ident: $from:expr),* };)+) => {
         &[$($crate::Api {
             name: $name,
             symbols: &[$($symbol),+],
-            class: ::gpuwhy_model::CallClass::$class,
+            meaning: $crate::words::meaning(::gpuwhy_model::CallClass::$class, &[$($crate::words::Word::$word),*]),
             runtime_name: apis!(@option $($runtime)?),
             when: apis!(@when $($when)?),
             reads: $crate::Reads { $($what: $from,)* ..$crate::Reads::NONE },
@@ -27,8 +27,9 @@ macro_rules! apis {
 mod cuda_driver;
 mod cuda_runtime;
 mod table;
+mod words;
 
-use gpuwhy_model::{CallClass, Direction, Layer};
+use gpuwhy_model::{Direction, Layer, Meaning};
 
 pub use table::{Row, row, rows};
 
@@ -42,6 +43,9 @@ pub struct Library {
     pub layer: Layer,
     /// A file that exports all of these is a copy of the library.
     pub markers: &'static [&'static str],
+    /// A file that defines this function, exported or not, has the library linked in: what it asks the layers below for
+    /// carries the library's own name, too.
+    pub linked_in: Option<&'static str>,
     pub apis: &'static [Api],
 }
 
@@ -52,7 +56,7 @@ pub struct Api {
     pub name: &'static str,
     /// The exported symbols with exactly this signature.
     pub symbols: &'static [&'static str],
-    pub class: CallClass,
+    pub meaning: Meaning,
     /// For a driver function: the runtime function that ends up here.
     pub runtime_name: Option<&'static str>,
     pub when: When,

@@ -1,6 +1,6 @@
 //! The rows of all libraries in one table.
 
-use gpuwhy_model::{CallClass, Layer};
+use gpuwhy_model::{Layer, Meaning};
 
 use crate::{Api, LIBRARIES, Library};
 
@@ -16,8 +16,8 @@ impl Row {
         self.library.layer
     }
 
-    pub fn class(&self) -> CallClass {
-        self.api.class
+    pub fn meaning(&self) -> Meaning {
+        self.api.meaning
     }
 }
 

@@ -100,7 +100,7 @@ pub fn calibrate(
     hooks: &[BorrowedFd<'_>],
     drain: impl FnMut(),
 ) -> Result<(Calibration, TaskId)> {
-    let row = rows().position(|row| row.api.name == "cuLaunchKernel").context("no such function")?;
+    let row = rows().position(|row| row.meaning().is_kernel_launch()).context("no function that launches")?;
     let probe = |function: extern "C" fn()| -> Result<Probe> {
         let file_offset = file_offset_of(function as *const () as usize)?;
         Ok(Probe { row, symbol: "own".to_owned(), file_offset, emulated: true })

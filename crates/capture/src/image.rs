@@ -61,11 +61,12 @@ impl Image {
         if machine != elf::EM_X86_64 {
             bail!("its code is not for x86-64 (ELF machine {machine})");
         }
+        let defines = |name| Table::Exported.defines(&elf, name) || Table::Local.defines(&elf, name);
         let library = LIBRARIES.iter().find(|library| exports_all(&elf, library.markers));
         Ok(Self {
             library: library.map(|library| library.name),
             probes: library.map(|library| probes(&elf, data, library)).unwrap_or_default(),
-            has_runtime: Table::Exported.defines(&elf, RUNTIME_MARKER) || Table::Local.defines(&elf, RUNTIME_MARKER),
+            has_runtime: LIBRARIES.iter().filter_map(|library| library.linked_in).any(defines),
         })
     }
 }
@@ -74,9 +75,6 @@ impl Image {
 const MOST_BYTES: u64 = 8 << 30;
 const MOST_COMPRESSION: u64 = 16;
 const BLOCK: u64 = 512;
-
-/// Whoever carries this function carries a CUDA runtime.
-const RUNTIME_MARKER: &str = "cudaLaunchKernel";
 
 fn exports_all<'data, R: ReadRef<'data>>(elf: &Elf<'data, R>, markers: &[&str]) -> bool {
     !markers.is_empty() && markers.iter().all(|marker| Table::Exported.defines(elf, marker))

@@ -13,7 +13,6 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 use gpuwhy_apis::row as row_at;
-use gpuwhy_model::CallClass;
 
 use crate::attach::{AttachPath, Attached, LinkKind, leave_to_child};
 use crate::families::calls::{Calls, RowMode};
@@ -306,7 +305,7 @@ impl<Name: Eq + Hash> Probes<Name> {
 
 /// Launches can become too many in any program. Where each probe is a link, there is nothing to share.
 fn is_alone(row: u16, alone: &BTreeSet<u16>, calls: &Calls) -> bool {
-    let launches = row_at(row.into()).is_some_and(|row| row.class() == CallClass::Launch);
+    let launches = row_at(row.into()).is_some_and(|row| row.meaning().is_kernel_launch());
     launches || alone.contains(&row) || calls.path() == AttachPath::Single
 }
 

@@ -37,7 +37,7 @@ pub struct Filter {
 /// Which layers to probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layers {
-    /// The driver, and of the runtime what the driver does not show.
+    /// The driver, and of the layers above what the driver does not show.
     #[default]
     DriverFirst,
     Driver,
@@ -48,12 +48,11 @@ pub enum Layers {
 impl Layers {
     fn include(self, probe: &Probe) -> bool {
         let Some(row) = row(probe.row) else { return false };
-        match (self, row.layer()) {
-            (Self::Both, _) | (Self::DriverFirst | Self::Driver, Layer::Driver) | (Self::Runtime, Layer::Runtime) => {
-                true
-            }
-            (Self::DriverFirst, Layer::Runtime) => row.api.when == When::ItsLayerOrTheDriverIs,
-            (Self::Driver, Layer::Runtime) | (Self::Runtime, Layer::Driver) => false,
+        match self {
+            Self::DriverFirst => row.layer() == Layer::Driver || row.api.when == When::ItsLayerOrTheDriverIs,
+            Self::Driver => row.layer() == Layer::Driver,
+            Self::Runtime => row.layer() == Layer::Runtime,
+            Self::Both => true,
         }
     }
 }

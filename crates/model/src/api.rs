@@ -1,5 +1,7 @@
 //! What kind of thing a traced function does, in words that hold for every vendor.
 
+use crate::TimePart;
+
 /// Declares an enum whose variants each have one spelling, used in the trace file, in JSON and in the terminal.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -47,7 +49,8 @@ macro_rules! words {
 pub(crate) use words;
 
 words! {
-    /// Which of a vendor's libraries the function belongs to.
+    /// Which of a vendor's libraries the function belongs to, from the lowest up: work that a layer is asked for is
+    /// asked for again in the layers below it.
     Layer {
         /// The lowest library user space sees (libcuda).
         Driver = "driver",
@@ -56,19 +59,45 @@ words! {
     }
 }
 
+impl Layer {
+    /// The layer, of those that were traced, whose calls show each piece of work once.
+    pub fn lowest(traced: impl IntoIterator<Item = Self>) -> Option<Self> {
+        traced.into_iter().min()
+    }
+}
+
 words! {
-    /// What a call is for.
+    /// What a call is for. What more can be said of a function is in its `Meaning`.
     CallClass {
+        /// Starts a kernel, or a function of the host in its place.
         Launch = "launch",
         Copy = "copy",
         Memset = "memset",
         Alloc = "alloc",
         Free = "free",
+        /// Waits for the device.
         Sync = "sync",
+        /// Orders streams.
         Event = "event",
+        /// Captures, makes ready and launches graphs.
         Graph = "graph",
+        /// Loads, links and unloads code.
         Module = "module",
+        /// Chooses the device.
         Context = "context",
+    }
+}
+
+impl CallClass {
+    /// Which part of a thread's time its calls are, unless they turn out to wait for the device.
+    pub fn time_part(self) -> TimePart {
+        match self {
+            Self::Launch | Self::Memset | Self::Event => TimePart::Launching,
+            Self::Copy => TimePart::Copying,
+            Self::Alloc | Self::Free => TimePart::Memory,
+            Self::Sync => TimePart::WaitingForGpu,
+            Self::Graph | Self::Module | Self::Context => TimePart::OtherCalls,
+        }
     }
 }
 

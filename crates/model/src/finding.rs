@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::Reference;
 use crate::api::words;
 use crate::stack::{PythonEnd, StackMoment, WalkEnd};
 
@@ -226,7 +227,7 @@ pub struct Edge {
     pub evidence: Evidence,
     pub ns: u64,
     /// Records it rests on: `cuda:ID`, `sched:ID`, `io:ID`, `kernel:ID`.
-    pub refs: Vec<String>,
+    pub refs: Vec<Reference>,
 }
 
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]

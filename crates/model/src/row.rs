@@ -4,7 +4,7 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallClass, CallStats, IoRequest, IoUsage, KernelWork, Layer, Losses, ModuleId, OpId, Process,
+    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Layer, Losses, Meaning, ModuleId, OpId, Process,
     ProcessId, ProcessLife, RungChange, Stack, StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId,
     ThreadTimes, Totals, WaitTarget,
 };
@@ -53,7 +53,7 @@ pub enum Name {
         id: OpId,
         name: &'static str,
         layer: Layer,
-        class: CallClass,
+        meaning: Meaning,
         runtime_name: Option<&'static str>,
     },
     Module {

@@ -17,6 +17,7 @@
 
 mod asked;
 mod basis;
+mod cited;
 mod error;
 mod folded;
 mod host;

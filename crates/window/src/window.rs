@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
-    Call, CallClass, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId, ProcessLife, Span,
+    Call, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span,
     StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, WaitTarget,
 };
 
@@ -103,5 +103,5 @@ pub struct Thread {
 pub struct Op {
     pub name: String,
     pub layer: Layer,
-    pub class: CallClass,
+    pub meaning: Meaning,
 }

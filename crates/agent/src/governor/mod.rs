@@ -446,7 +446,7 @@ impl Governor {
 /// Launches and events come by the thousand and are alike. Of what waits, copies or allocates, each call may be the one
 /// that explains a stall.
 fn is_spared(row: u16) -> bool {
-    let class = gpuwhy_apis::row(row.into()).map(|row| row.api.class);
+    let class = gpuwhy_apis::row(row.into()).map(|row| row.meaning().class);
     !matches!(class, None | Some(CallClass::Launch | CallClass::Event | CallClass::Memset | CallClass::Context))
 }
 

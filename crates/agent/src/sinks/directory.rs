@@ -1,6 +1,6 @@
 //! What the numbers in rows stand for, for sinks that show names.
 
-use gpuwhy_model::{CallClass, Forgotten, Layer, Name, OpId, ProcessId, ThreadId};
+use gpuwhy_model::{Forgotten, Layer, Meaning, Name, OpId, ProcessId, ThreadId};
 use hashbrown::HashMap;
 
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub struct Directory {
 pub struct KnownOp {
     pub name: &'static str,
     pub layer: Layer,
-    pub class: CallClass,
+    pub meaning: Meaning,
 }
 
 struct KnownProcess {
@@ -41,7 +41,7 @@ pub struct Who<'a> {
 impl Directory {
     pub fn learn(&mut self, name: &Name) {
         match name {
-            &Name::Op { id, name, layer, class, .. } => drop(self.ops.insert(id, KnownOp { name, layer, class })),
+            &Name::Op { id, name, layer, meaning, .. } => drop(self.ops.insert(id, KnownOp { name, layer, meaning })),
             Name::Process { id, process } => {
                 self.processes.insert(*id, KnownProcess { pid: process.pid, comm: process.comm.clone() });
             }

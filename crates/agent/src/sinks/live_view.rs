@@ -72,7 +72,7 @@ impl LiveView {
             Row::CallStats(stats) => {
                 for stats in stats {
                     if let (Some(op), Some(who)) = (directory.op(stats.op), directory.who(stats.thread)) {
-                        live.add(stats, op.name, op.class, who.pid, who.process_comm);
+                        live.add(stats, op.name, op.meaning, who.pid, who.process_comm);
                     }
                 }
             }

@@ -149,8 +149,8 @@ impl TraceFile {
     fn name(&mut self, name: &Name) -> Result<(), StoreError> {
         let Self { writer, numbers, .. } = self;
         match name {
-            Name::Op { id, name, layer, class, runtime_name } => {
-                numbers.ops.insert(*id, writer.op(name, *layer, *class, *runtime_name)?);
+            Name::Op { id, name, layer, meaning, runtime_name } => {
+                numbers.ops.insert(*id, writer.op(name, *layer, *meaning, *runtime_name)?);
             }
             Name::Module { id, path, is_runtime } => {
                 numbers.modules.insert(*id, writer.module(path, *is_runtime)?);

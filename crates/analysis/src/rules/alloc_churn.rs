@@ -55,12 +55,12 @@ struct Churn {
 
 impl Churn {
     fn of(case: &ThreadCase<'_, '_>) -> Self {
-        let of_class = |wanted| steady(case.situation, case.thread, move |op| op.class == wanted);
+        let of_class = |wanted| steady(case.situation, case.thread, move |op| op.meaning.class == wanted);
         let (allocs, frees) = (of_class(CallClass::Alloc), of_class(CallClass::Free));
         let own = case.dispatchers.iter().filter(|one| one.process_id == case.thread.process_id);
         let (mut made, mut given_back, mut seconds) = (0u64, 0u64, 0);
         for thread in own {
-            let of_class = |wanted| steady(case.situation, thread, move |op| op.class == wanted);
+            let of_class = |wanted| steady(case.situation, thread, move |op| op.meaning.class == wanted);
             let allocs = of_class(CallClass::Alloc);
             made = made.saturating_add(allocs.calls);
             given_back = given_back.saturating_add(of_class(CallClass::Free).calls);
@@ -146,7 +146,7 @@ fn other_cause(case: &ThreadCase<'_, '_>, churn: &Churn) -> Option<String> {
         return Some(format!("{failed} allocations of {name} failed, and the others follow from that"));
     }
     let ioctls = Ioctls::of(case);
-    let in_memory = ioctls.share_in(case, |class| matches!(class, CallClass::Alloc | CallClass::Free));
+    let in_memory = ioctls.share_in(case, |meaning| matches!(meaning.class, CallClass::Alloc | CallClass::Free));
     let in_ioctls_ns = case.thread.times.work_ns[WorkKind::Ioctl as usize];
     let is_driver = case.share(part(in_ioctls_ns, in_memory)) >= MOSTLY_DRIVER * case.share(churn.lost_ns);
     let mean_ns = churn.busy_ns / pairs.max(1);

@@ -82,7 +82,7 @@ fn finding(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64, total: u64, ro
     let most = rows.iter().filter_map(|call| call.bytes).max();
     let asked = most.map_or_else(String::new, |most| format!(", the largest for {}", bytes(most)));
     let evidence = if rows.is_empty() { Evidence::Inferred } else { Evidence::Explicit };
-    let refs = rows.iter().take(3).map(|call| format!("cuda:{}", call.start_ns)).collect();
+    let refs = rows.iter().take(3).map(|call| call.reference()).collect();
     let what = format!("the driver refused {errors} of {total} allocations of {name}{asked}");
     let end = ended_soon(situation, thread, rows);
     let mut chain = Chain::starting(edge(what, evidence, 0, refs));

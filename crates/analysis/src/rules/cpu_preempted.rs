@@ -15,7 +15,7 @@
 //! Give the thread a CPU of its own: pin the job and the other load to different CPUs (`taskset`, cpusets, Kubernetes'
 //! static CPU manager), lower the other's priority (`nice`, `cpu.weight`), or start fewer workers than there are CPUs.
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, Role, Severity, TimePart};
+use gpuwhy_model::{Cause, Chain, Edge, Evidence, Reference, Role, Severity, TimePart};
 
 use super::takers::{Most, Takers};
 use super::{Check, Rule};
@@ -97,7 +97,7 @@ fn is_harmless(case: &ThreadCase<'_, '_>, lost_ns: u64) -> bool {
     share < USUAL_SHARE || (share < MOST_HIDDEN && is_ahead)
 }
 
-fn waited(case: &ThreadCase<'_, '_>, lost_ns: u64, cited: Vec<String>) -> Edge {
+fn waited(case: &ThreadCase<'_, '_>, lost_ns: u64, cited: Vec<Reference>) -> Edge {
     let (name, lost) = (case.name(), percent(case.share(lost_ns)));
     let what = format!("{name} was ready to run, and waited {} for a CPU ({lost} of its time)", duration(lost_ns));
     edge(what, Evidence::Observed, lost_ns, cited)

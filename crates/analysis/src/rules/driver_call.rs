@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence, KernelWork, OpId, WorkKind};
+use gpuwhy_model::{Cause, Chain, Evidence, KernelWork, Meaning, OpId, Reference, WorkKind};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -55,10 +55,10 @@ impl<'w> Ioctls<'w> {
         ioctls
     }
 
-    /// Share of their time inside calls of these classes.
-    pub fn share_in(&self, case: &ThreadCase<'_, '_>, is_wanted: impl Fn(CallClass) -> bool) -> f64 {
-        let wanted =
-            self.by_op.iter().filter(|(op, _)| op.and_then(|op| case.situation.class_of(op)).is_some_and(&is_wanted));
+    /// Share of their time inside calls that mean something like this.
+    pub fn share_in(&self, case: &ThreadCase<'_, '_>, is_wanted: impl Fn(&Meaning) -> bool) -> f64 {
+        let is_wanted = |op: OpId| case.situation.op(op).is_some_and(|op| is_wanted(&op.meaning));
+        let wanted = self.by_op.iter().filter(|(op, _)| op.is_some_and(is_wanted));
         share(wanted.fold(0, |sum, (_, ns)| sum.saturating_add(*ns)), self.all_ns)
     }
 }
@@ -74,8 +74,8 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 }
 
 /// A call that waits for the GPU waits in an ioctl, too.
-fn is_work(class: CallClass) -> bool {
-    class != CallClass::Sync
+fn is_work(meaning: &Meaning) -> bool {
+    !meaning.is_wait
 }
 
 fn tell(case: &ThreadCase<'_, '_>, ioctls: &Ioctls<'_>, clock_ns: u64, lost_ns: u64) -> Draft {
@@ -84,7 +84,7 @@ fn tell(case: &ThreadCase<'_, '_>, ioctls: &Ioctls<'_>, clock_ns: u64, lost_ns: 
     let op = longest.first().and_then(|work| work.op);
     let call = op.and_then(|op| case.situation.op(op)).map_or("a GPU call", |op| op.name.as_str());
     let what = longest.first().map_or_else(String::new, |work| described(case, work));
-    let cited: Vec<String> = longest.iter().take(3).map(|work| format!("kernel:{}", work.start_ns)).collect();
+    let cited: Vec<Reference> = longest.iter().take(3).map(|work| work.reference()).collect();
     let each = duration(ioctls.all_ns / ioctls.count.max(1));
     let spent = format!("{name} spent {} in ioctls inside GPU calls ({lost} of its time)", duration(lost_ns));
     let often = format!("{} ioctls took {each} each; the longest: {what} inside {call}", ioctls.count);
@@ -107,7 +107,8 @@ fn tell(case: &ThreadCase<'_, '_>, ioctls: &Ioctls<'_>, clock_ns: u64, lost_ns: 
 }
 
 fn longest<'w>(case: &ThreadCase<'_, '_>, ioctls: &Ioctls<'w>) -> Vec<&'w KernelWork> {
-    let in_call = |work: &&KernelWork| work.op.and_then(|op| case.situation.class_of(op)).is_some_and(is_work);
+    let in_call =
+        |work: &&KernelWork| work.op.and_then(|op| case.situation.op(op)).is_some_and(|op| is_work(&op.meaning));
     let mut longest: Vec<&KernelWork> = ioctls.records.iter().copied().filter(in_call).collect();
     longest.sort_by_key(|work| std::cmp::Reverse(work.duration_ns));
     longest

@@ -11,13 +11,12 @@
 //! Capture once for each shape and launch it many times: pad inputs to a few sizes, keep the instantiated graphs,
 //! update parameters in place (`cudaGraphExecUpdate`, static input tensors) instead of capturing anew.
 
-use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence};
+use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, GraphStep, Reference};
 use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::dispatcher::steady;
-use crate::situation::is_launch;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
@@ -31,9 +30,9 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
-    let of_name = |word: &'static str| steady(case.situation, case.thread, move |op| op.name.contains(word));
-    let (begins, instantiations) = (of_name("BeginCapture"), of_name("GraphInstantiate"));
-    let launches = of_name("GraphLaunch").calls;
+    let steps = |step| steady(case.situation, case.thread, move |op| op.meaning.graph_step == Some(step));
+    let (begins, instantiations) = (steps(GraphStep::Capture), steps(GraphStep::Instantiate));
+    let launches = steady(case.situation, case.thread, is_graph_launch).calls;
     let captures = begins.calls.max(instantiations.calls);
     if captures < LEAST_CAPTURES || captures.saturating_mul(2) < launches {
         let name = case.name();
@@ -51,7 +50,11 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 }
 
 fn is_capture(op: &Op) -> bool {
-    op.class == CallClass::Graph && !is_launch(op)
+    op.meaning.class == CallClass::Graph && !op.meaning.is_launch
+}
+
+fn is_graph_launch(op: &Op) -> bool {
+    op.meaning.class == CallClass::Graph && op.meaning.is_launch
 }
 
 fn tell(
@@ -60,7 +63,7 @@ fn tell(
     captures: u64,
     launches: u64,
     mean_ns: u64,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
 ) -> Draft {
     let (name, lost, each) = (case.name(), percent(case.share(lost_ns)), duration(mean_ns));
     let is_capture = |op| case.situation.op(op).is_some_and(is_capture);
@@ -90,7 +93,7 @@ fn tell(
 struct Captures {
     count: u64,
     ns: u64,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
 }
 
 impl Captures {
@@ -98,16 +101,16 @@ impl Captures {
         let mut captures = Self::default();
         let mut begin: Option<&Call> = None;
         for call in case.situation.window.calls.rows.iter().filter(|call| call.thread == case.thread.id) {
-            let name = case.situation.op(call.op).map_or("", |op| op.name.as_str());
-            if name.contains("BeginCapture") {
+            let step = case.situation.op(call.op).and_then(|op| op.meaning.graph_step);
+            if step == Some(GraphStep::Capture) {
                 begin = Some(call);
-            } else if name.contains("GraphInstantiate")
+            } else if step == Some(GraphStep::Instantiate)
                 && let Some(begin) = begin.take()
             {
                 let end_ns = call.start_ns.saturating_add(call.duration_ns);
                 captures.count += 1;
                 captures.ns = captures.ns.saturating_add(end_ns.saturating_sub(begin.start_ns));
-                captures.cited.push(format!("cuda:{}", begin.start_ns));
+                captures.cited.push(begin.reference());
                 captures.cited.truncate(3);
             }
         }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Cause, Chain, Culprit, Evidence, IoUsage};
+use gpuwhy_model::{Cause, Chain, Culprit, Evidence, IoUsage, Reference};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -43,7 +43,7 @@ struct Requests {
     device: String,
     count: u64,
     ns: u64,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
 }
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
@@ -108,7 +108,7 @@ fn requests(case: &ThreadCase<'_, '_>) -> Option<Requests> {
         found.count += 1;
         found.ns = found.ns.saturating_add(request.duration_ns);
         if found.cited.len() < 3 {
-            found.cited.push(format!("io:{}", request.start_ns));
+            found.cited.push(request.reference());
         }
     }
     let (device, mut found) = devices.into_iter().max_by_key(|(_, found)| found.ns)?;

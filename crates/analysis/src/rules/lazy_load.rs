@@ -30,7 +30,7 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
-    let loads = steady(case.situation, case.thread, |op| op.class == CallClass::Module);
+    let loads = steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module);
     let lost_ns = part(case.thread.wall_ns(), loads.share());
     match case.too_little(RULE.cause, lost_ns) {
         Some(verdict) => verdict,

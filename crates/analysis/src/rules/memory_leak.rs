@@ -16,7 +16,8 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
-    Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Role, Severity, StackId, ThreadId,
+    Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Reference, Role, Severity, StackId,
+    ThreadId,
 };
 use gpuwhy_window::Op;
 
@@ -80,7 +81,7 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
 /// Frees that were counted and have no row: memory that seems to stay may be theirs.
 fn missing_frees(situation: &Situation<'_>, process: ProcessId, rows: u64) -> u64 {
     let layer = ledger::layer(situation.window, process);
-    let is_free = |op: &Op| op.layer == layer && ledger::is_free(op);
+    let is_free = |op: &Op| Some(op.layer) == layer && op.meaning.is_followed_free();
     let own =
         situation.window.call_sums.iter().filter(|sum| {
             situation.process_id(sum.thread) == Some(process) && situation.op(sum.op).is_some_and(is_free)
@@ -115,7 +116,7 @@ struct Leaked {
     site: Option<Site>,
     site_count: u64,
     site_bytes: u64,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
     /// The stacks of what stays of that site, with its bytes.
     stacks: Vec<(StackId, u64)>,
 }
@@ -140,7 +141,7 @@ impl<'w> Memory<'w> {
     }
 
     fn take(&mut self, situation: &Situation<'w>, call: &'w Call) {
-        match self.ledger.take(situation.class_of(call.op), call) {
+        match self.ledger.take(situation.op(call.op), call) {
             Entry::Allocated { .. } => self.last_thread = Some(call.thread),
             Entry::Freed(_) => self.frees += 1,
             Entry::Orphan => {
@@ -185,14 +186,14 @@ impl<'w> Memory<'w> {
         let site = top.map(|(site, _)| *site);
         let of_site = self.ledger.live().filter(|live| Some(site_of(live)) == site && live.start_ns >= warm_ns);
         let of_site: Vec<&Call> = of_site.collect();
-        let mut cited: Vec<u64> = of_site.iter().map(|live| live.start_ns).collect();
+        let mut cited: Vec<Reference> = of_site.iter().map(|live| live.reference()).collect();
         cited.sort_unstable();
         Leaked {
             count,
             site,
             site_count: top.map_or(0, |(_, count)| *count),
             site_bytes: top.map_or(0, total),
-            cited: cited.iter().rev().take(3).map(|at_ns| format!("cuda:{at_ns}")).collect(),
+            cited: cited.into_iter().rev().take(3).collect(),
             stacks: of_site.iter().filter_map(|live| Some((live.stack_id?, live.bytes?))).collect(),
         }
     }

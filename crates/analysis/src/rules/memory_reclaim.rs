@@ -42,7 +42,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
     };
     let mut records: Vec<&KernelWork> = case.situation.window.kernel_work.rows.iter().filter(is_own).collect();
     records.sort_by_key(|work| std::cmp::Reverse(work.duration_ns));
-    let cited = records.iter().take(3).map(|work| format!("kernel:{}", work.start_ns)).collect();
+    let cited = records.iter().take(3).map(|work| work.reference()).collect();
     let spent = format!("{name} spent {} on freeing memory in the kernel ({lost} of its time)", duration(lost_ns));
     let chain = Chain::starting(edge(spent, Evidence::Observed, lost_ns, cited)).then(edge(
         format!("its memory was used up: {limit}"),

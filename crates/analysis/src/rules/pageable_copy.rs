@@ -6,14 +6,14 @@
 //! 30 GB/s.
 //!
 //! # When it is not reported
-//! Copies that are synchronous by their name are meant to wait. Copies that take far longer than their bytes would wait
+//! Synchronous copies are meant to wait. Copies that take far longer than their bytes would wait
 //! for the GPU's other work: `gpu-busy` or `sync-storm`.
 //!
 //! # How to fix it
 //! Use page-locked memory: `pin_memory=True` for the DataLoader, `tensor.pin_memory()`, `cudaHostAlloc`; and copy with
 //! `non_blocking=True`.
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence};
+use gpuwhy_model::{CallClass, Cause, Chain, Evidence, Meaning, MemoryKind};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -73,8 +73,11 @@ fn held_ns(sum: &CallSum) -> u64 {
 }
 
 fn is_held(case: &ThreadCase<'_, '_>, sum: &CallSum) -> bool {
-    let op = case.situation.op(sum.op).filter(|op| op.class == CallClass::Copy);
-    let is_asynchronous = op.is_some_and(|op| op.name.contains("Async") && !op.name.contains("Prefetch"));
+    let is_meant = |meaning: &Meaning| {
+        // Managed memory is not staged.
+        meaning.class == CallClass::Copy && meaning.is_async && meaning.memory != Some(MemoryKind::Managed)
+    };
+    let is_asynchronous = case.situation.op(sum.op).is_some_and(|op| is_meant(&op.meaning));
     let is_slow = held_ns(sum) / sum.calls.max(1) >= LEAST_MEAN_NS;
     let rate = sum.bytes as f64 / held_ns(sum).max(1) as f64;
     is_asynchronous && is_slow && rate <= MOST_BYTES_PER_NS && !is_sync_point(case.situation, sum)

@@ -16,7 +16,7 @@
 //! Wait once a step or less: keep losses and metrics on the GPU and read them every hundredth step, copy with
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
-use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, TimePart};
+use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, Reference, TimePart};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -116,7 +116,7 @@ struct Gaps {
     syncs: u64,
     ns: u64,
     evidence: Evidence,
-    cited: Vec<String>,
+    cited: Vec<Reference>,
 }
 
 impl Gaps {
@@ -165,7 +165,7 @@ impl Gaps {
         self.count += 1;
         self.ns = self.ns.saturating_add(next.start_ns.saturating_sub(end_ns));
         if self.cited.len() < 3 {
-            self.cited.push(format!("cuda:{}", next.start_ns));
+            self.cited.push(next.reference());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{ProcessId, ThreadId};
+use gpuwhy_model::{ProcessId, Reference, ThreadId};
 
 use crate::situation::Situation;
 use crate::waits::longest;
@@ -18,7 +18,7 @@ pub(super) struct Takers {
     others_ns: u64,
     /// The part that the tracer itself took.
     pub tracer_ns: u64,
-    pub cited: Vec<String>,
+    pub cited: Vec<Reference>,
 }
 
 impl Takers {

@@ -1,10 +1,10 @@
 //! Windows made by hand: a training loop with known truth, and what a test does to it.
 #![allow(dead_code)]
 
+use gpuwhy_apis::{Row, rows};
 use gpuwhy_model::{
-    Call, CallClass, Cause, CpuTaker, Explanation, Finding, Histogram, KernelWork, Layer, ModuleId, OpId, Process,
-    ProcessId, Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget,
-    WorkKind,
+    Call, Cause, CpuTaker, Explanation, Finding, Histogram, KernelWork, ModuleId, OpId, Process, ProcessId, Severity,
+    Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 
@@ -13,22 +13,9 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000_000_000;
 
-/// Every function of a scene; its id is its place.
-const OPS: &[(&str, CallClass)] = &[
-    ("cuLaunchKernel", CallClass::Launch),
-    ("cuStreamSynchronize", CallClass::Sync),
-    ("cuMemcpyDtoHAsync", CallClass::Copy),
-    ("cuMemcpyHtoDAsync", CallClass::Copy),
-    ("cuMemAlloc", CallClass::Alloc),
-    ("cuMemFree", CallClass::Free),
-    ("cuModuleLoadData", CallClass::Module),
-    ("cuStreamBeginCapture", CallClass::Graph),
-    ("cuGraphInstantiateWithFlags", CallClass::Graph),
-    ("cuGraphLaunch", CallClass::Graph),
-];
-
+/// The id of a function: its place in the call table.
 pub fn op(name: &str) -> OpId {
-    OpId(OPS.iter().position(|(one, _)| *one == name).expect("a function of the list") as u32)
+    OpId(rows().position(|row| row.api.name == name).expect("a function of the table") as u32)
 }
 
 /// Times are from the beginning of the window on.
@@ -40,11 +27,8 @@ impl Scene {
     pub fn new(length_ns: u64) -> Self {
         let span = Span { from_ns: START_NS, to_ns: START_NS + length_ns };
         let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, ..Window::default() };
-        let ops = OPS
-            .iter()
-            .enumerate()
-            .map(|(at, &(name, class))| (OpId(at as u32), Op { name: name.to_owned(), layer: Layer::Driver, class }));
-        window.ops = ops.collect();
+        let op = |row: Row| Op { name: row.api.name.to_owned(), layer: row.layer(), meaning: row.meaning() };
+        window.ops = (0..).map(OpId).zip(rows().map(op)).collect();
         window.modules.insert(ModuleId(1), "/opt/train.so".to_owned());
         window.sessions.push(SessionFacts {
             started_ns: START_NS,

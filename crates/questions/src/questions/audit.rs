@@ -1,10 +1,11 @@
 use clap::Args;
+use gpuwhy_model::Reference;
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::{self, Kept};
-use crate::{Ask, AskError, Asked, Basis, Paging, Part};
+use crate::{Ask, AskError, Asked, Basis, Paging, Part, cited};
 
 /// The log of calls into GPU libraries in the order of time, usually of one process (`pid`): who called what, with which
 /// kernel, stream and size, what it returned, and which module and line made the call. It can be read on while the trace
@@ -48,7 +49,8 @@ pub struct AuditLog {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct AuditedCall {
     /// The record, as findings cite it.
-    pub r#ref: String,
+    #[serde(deserialize_with = "cited::call")]
+    pub r#ref: Reference,
     pub timestamp_ns: u64,
     pub duration_ns: u64,
     pub pid: u32,
@@ -75,7 +77,7 @@ pub struct AuditedCall {
 }
 
 const SQL: &str = "
-SELECT 'cuda:' || timestamp_ns AS ref, timestamp_ns, duration_ns, pid, tid, comm, op, runtime_op, kernel, device,
+SELECT timestamp_ns AS ref, timestamp_ns, duration_ns, pid, tid, comm, op, runtime_op, kernel, device,
   CASE WHEN stream IS NOT NULL THEN printf('0x%x', stream) END AS stream, bytes, direction, ret_code, caller,
   file, line, function
 FROM cuda_events

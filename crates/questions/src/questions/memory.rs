@@ -2,7 +2,7 @@ mod follow;
 mod unknown;
 
 use clap::Args;
-use gpuwhy_model::{CallClass, ProcessId, Span};
+use gpuwhy_model::{CallClass, MemoryKind, ProcessId, Reference, Span};
 use gpuwhy_window::{Scope, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub struct ProcessMemory {
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct FailedAllocation {
     /// The record, as findings cite it.
-    pub r#ref: String,
+    pub r#ref: Reference,
     pub timestamp_ns: u64,
     pub op: String,
     pub bytes: Option<u64>,
@@ -93,16 +93,6 @@ pub struct Pool {
     pub fragmentation: Option<Fragmentation>,
 }
 
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemoryKind {
-    Device,
-    /// The host's own, pinned for the device.
-    Host,
-    /// Moved between both as needed.
-    Managed,
-}
-
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Point {
     /// Until when.
@@ -134,7 +124,7 @@ pub struct Site {
     /// When the oldest of it was allocated.
     pub oldest_ns: Option<u64>,
     /// The record of the newest, as findings cite it.
-    pub newest_ref: Option<String>,
+    pub newest_ref: Option<Reference>,
     /// After the first sixth of the time. Null where less than a second is left.
     pub growth_bytes_per_minute: Option<f64>,
     /// Allocations with a record, live or not.
@@ -183,7 +173,8 @@ fn users(window: &Window) -> Vec<ProcessId> {
         let pid = window.processes.get(process).map(|process| process.pid);
         window.pid.is_none_or(|wanted| pid == Some(wanted))
     };
-    let is_memory = |op| window.ops.get(&op).is_some_and(|op| matches!(op.class, CallClass::Alloc | CallClass::Free));
+    let is_memory =
+        |op| window.ops.get(&op).is_some_and(|op| matches!(op.meaning.class, CallClass::Alloc | CallClass::Free));
     let threads = window.call_sums.iter().filter(|sum| is_memory(sum.op)).map(|sum| sum.thread);
     let threads = threads.chain(window.memory_calls.rows.iter().map(|call| call.thread));
     let mut processes: Vec<ProcessId> = threads

@@ -1,10 +1,11 @@
 use clap::Args;
+use gpuwhy_model::Reference;
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reading::Reading;
-use crate::{Ask, AskError, Asked, Basis, Paging, Part};
+use crate::{Ask, AskError, Asked, Basis, Paging, Part, cited};
 
 /// Time off the CPU: what each thread was blocked on, who ended that and at which lines of the program both were; how
 /// long it waited for a CPU, and who had it. The sums are exact.
@@ -79,7 +80,8 @@ pub struct BlockedOn {
     /// The longest single one.
     pub max_ns: u64,
     /// That one, as findings cite it.
-    pub max_ref: String,
+    #[serde(deserialize_with = "cited::wait")]
+    pub max_ref: Reference,
     /// Where the thread waited: the user's own line, where most of the time passed.
     pub file: Option<String>,
     pub line: Option<u32>,
@@ -196,7 +198,7 @@ fn waits_sql(reading: &Reading) -> String {
            wait_targets.kind AS target_kind, wait_targets.name AS target, waker_processes.pid AS woken_by_pid,
            wakers.tid AS woken_by_tid, wakers.comm AS woken_by_comm, coarse.count AS count, coarse.records AS records,
            coarse.blocked_ns AS blocked_ns, CAST(substr(coarse.longest, 1, 20) AS INTEGER) AS max_ns,
-           'sched:' || substr(coarse.longest, 22) AS max_ref,
+           CAST(substr(coarse.longest, 22) AS INTEGER) AS max_ref,
            sites.file AS file, sites.line AS line, sites.function AS function,
            waker_sites.file AS waker_file, waker_sites.line AS waker_line, waker_sites.function AS waker_function
          FROM coarse

@@ -1,4 +1,5 @@
 use clap::Args;
+use gpuwhy_model::{NoReference, RecordKind, Reference};
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::{Ask, AskError, Asked, Part};
 pub struct Record {
     /// The record, as `ref` or `refs` of other answers name it.
     #[arg(value_name = "REF")]
-    #[schemars(regex(pattern = r"^(cuda|sched|kernel|io):[0-9]+$"))]
+    #[schemars(regex(pattern = Reference::pattern()))]
     pub r#ref: String,
     /// The trace, by its file's name, where there are several [default: the first].
     #[arg(long, value_name = "NAME")]
@@ -25,7 +26,7 @@ pub struct Record {
 pub struct FullRecord {
     /// The trace, by its file's name.
     pub trace: String,
-    pub r#ref: String,
+    pub r#ref: Reference,
     /// The view of the trace that it is a row of.
     pub view: String,
     /// All that is known of it, under the names that `docs/schema.md` describes. Handles and addresses are hexadecimal
@@ -65,14 +66,6 @@ fn is_one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::
     Ok(i64::deserialize(deserializer)? != 0)
 }
 
-/// How a record's kind is called, where it is, and the statement that reads one.
-const KINDS: &[(&str, &str, &str)] = &[
-    ("cuda", "cuda_events", "SELECT * FROM cuda_events WHERE timestamp_ns = ?"),
-    ("sched", "sched_events", "SELECT * FROM sched_events WHERE timestamp_ns = ?"),
-    ("kernel", "kernel_events", "SELECT * FROM kernel_events WHERE timestamp_ns = ?"),
-    ("io", "io_events", "SELECT * FROM io_events WHERE timestamp_ns = ?"),
-];
-
 /// They use all 64 bits, which a number in JSON does not have everywhere.
 const HEXADECIMAL: &[&str] = &["stream", "handle", "address", "cgroup_id"];
 
@@ -91,27 +84,27 @@ impl Ask for Record {
     type Answer = FullRecord;
 
     fn ask(&self, asked: &Asked<'_>) -> Result<FullRecord, AskError> {
-        let (view, sql, id) = self.parsed()?;
+        let (cited, id) = self.parsed()?;
+        let view = cited.kind.view();
         let reading = asked.read(&Part { trace: self.trace.clone(), ..Part::default() })?;
-        let found: Vec<Map<String, serde_json::Value>> = reading.select(sql, &[Value::Integer(id)])?;
+        let found: Vec<Map<String, serde_json::Value>> =
+            reading.select(&format!("SELECT * FROM {view} WHERE timestamp_ns = ?"), &[Value::Integer(id)])?;
         let missing = || AskError::NotFound { message: format!("the trace has no record {}", self.r#ref) };
         let mut record = found.into_iter().next().ok_or_else(missing)?;
         let mut stack = |column| taken(&mut record, column).map(|id| stack(&reading, id)).transpose();
         let (stack, waker_stack) = (stack("stack_id")?.flatten(), stack("waker_stack_id")?.flatten());
-        make_safe(&mut record);
+        make_safe(&mut record, cited.kind);
         let trace = reading.trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(FullRecord { trace, r#ref: self.r#ref.clone(), view: view.to_owned(), record, stack, waker_stack })
+        Ok(FullRecord { trace, r#ref: cited, view, record, stack, waker_stack })
     }
 }
 
 impl Record {
-    fn parsed(&self) -> Result<(&'static str, &'static str, i64), AskError> {
-        let parts = self.r#ref.split_once(':');
-        let kind = |kind: &str| KINDS.iter().find(|(name, ..)| *name == kind);
-        let number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok());
-        let found = parts.and_then(|(name, digits)| Some((kind(name)?, number(digits)??)));
-        let wrong = || AskError::parameter("ref", "it is cuda:ID, sched:ID, kernel:ID or io:ID");
-        found.map(|(&(_, view, sql), id)| (view, sql, id)).ok_or_else(wrong)
+    /// The reference, and the id of its record in the file.
+    fn parsed(&self) -> Result<(Reference, i64), AskError> {
+        let cited: Result<Reference, NoReference> = self.r#ref.parse();
+        let id = |cited: Reference| i64::try_from(cited.start_ns).map(|id| (cited, id)).map_err(|_| NoReference);
+        cited.and_then(id).map_err(|wrong| AskError::parameter("ref", wrong))
     }
 }
 
@@ -132,10 +125,10 @@ fn stack(reading: &Reading, id: i64) -> Result<Option<Stack>, AskError> {
 }
 
 /// What programs that read JSON would round becomes text.
-fn make_safe(record: &mut Map<String, serde_json::Value>) {
+fn make_safe(record: &mut Map<String, serde_json::Value>, kind: RecordKind) {
     record.shift_remove("id");
-    if let Some(parent) = record.shift_remove("parent_id").and_then(|id| id.as_i64()) {
-        record.insert("parent_ref".to_owned(), format!("cuda:{parent}").into());
+    if let Some(parent) = record.shift_remove("parent_id").and_then(|id| id.as_u64()) {
+        record.insert("parent_ref".to_owned(), kind.at(parent).to_string().into());
     }
     for name in HEXADECIMAL {
         if let Some(value) = record.get_mut(*name)

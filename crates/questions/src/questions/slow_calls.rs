@@ -1,9 +1,10 @@
 use clap::Args;
+use gpuwhy_model::Reference;
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Ask, AskError, Asked, Basis, Paging, Part};
+use crate::{Ask, AskError, Asked, Basis, Paging, Part, cited};
 
 /// The calls into GPU libraries that took longest, each with where its time went (running, waiting for a CPU, blocked),
 /// what it was blocked on, who ended that, and the line of code that made it.
@@ -34,7 +35,8 @@ pub struct Calls {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct SlowCall {
     /// The record, as findings cite it.
-    pub r#ref: String,
+    #[serde(deserialize_with = "cited::call")]
+    pub r#ref: Reference,
     pub timestamp_ns: u64,
     pub duration_ns: u64,
     pub running_ns: u64,
@@ -59,7 +61,7 @@ pub struct SlowCall {
 }
 
 const SQL: &str = "
-SELECT 'cuda:' || timestamp_ns AS ref, timestamp_ns, duration_ns, running_ns, runqueue_ns, blocked_ns, pid, tid, comm, op,
+SELECT timestamp_ns AS ref, timestamp_ns, duration_ns, running_ns, runqueue_ns, blocked_ns, pid, tid, comm, op,
   runtime_op, kernel, bytes, ret_code, blocked_on, woken_by_pid, woken_by_comm, file, line, function
 FROM cuda_events
 LEFT JOIN stacks ON stacks.id = cuda_events.stack_id

@@ -1,4 +1,7 @@
+use std::collections::BTreeMap;
+
 use clap::Args;
+use gpuwhy_model::Layer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -92,7 +95,15 @@ pub struct ProcessSummary {
     pub container_id: Option<String>,
     pub calls: u64,
     /// Calls that start work on a GPU, of one layer.
+    #[serde(deserialize_with = "of_lowest_layer")]
     pub launches: u64,
+}
+
+/// The statement gives launches by layer, as a JSON text: those of the layers above are the same launches.
+fn of_lowest_layer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let layers: BTreeMap<String, u64> = serde_json::from_str(&String::deserialize(deserializer)?).unwrap_or_default();
+    let launches = |layer: Layer| layers.get(layer.as_str()).copied().unwrap_or(0);
+    Ok(Layer::lowest(Layer::ALL.iter().copied().filter(|layer| launches(*layer) > 0)).map_or(0, launches))
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -113,19 +124,18 @@ SELECT started_ns, ended_ns, last_commit_ns, end_reason, host, kernel, cpus, gpu
   attach_path
 FROM sessions WHERE started_ns < ? AND coalesce(ended_ns, last_commit_ns) >= ? ORDER BY id LIMIT 100";
 
-/// Where both layers were traced, the driver's launches are the runtime's ones.
 const PROCESSES: &str = "
-SELECT pid, comm, cmdline, container_id, coalesce(made, 0) AS calls,
-  CASE WHEN driver_launches > 0 THEN driver_launches ELSE coalesce(runtime_launches, 0) END AS launches
+SELECT pid, comm, cmdline, container_id, coalesce(made, 0) AS calls, coalesce(launches, '{}') AS launches
 FROM processes LEFT JOIN (
-  SELECT threads.process_id AS process_id, sum(made) AS made,
-    sum(CASE WHEN layer = 'driver' AND is_launch THEN made END) AS driver_launches,
-    sum(CASE WHEN layer = 'runtime' AND is_launch THEN made END) AS runtime_launches
+  SELECT process_id, sum(made) AS made, json_group_object(layer, launches) AS launches
   FROM (
-    SELECT thread_id, layer, (class = 'launch' OR ops.name LIKE '%GraphLaunch') AS is_launch,
-      max(estimate, count) AS made
-    FROM call_counts CROSS JOIN ops ON ops.id = op_id WHERE bucket_ns >= ? AND bucket_ns < ?)
-  CROSS JOIN threads ON threads.id = thread_id GROUP BY threads.process_id) ON process_id = processes.id
+    SELECT threads.process_id AS process_id, layer, sum(made) AS made,
+      sum(CASE WHEN is_launch THEN made ELSE 0 END) AS launches
+    FROM (
+      SELECT thread_id, layer, is_launch, max(estimate, count) AS made
+      FROM call_counts CROSS JOIN ops ON ops.id = op_id WHERE bucket_ns >= ? AND bucket_ns < ?)
+    CROSS JOIN threads ON threads.id = thread_id GROUP BY threads.process_id, layer)
+  GROUP BY process_id) ON process_id = processes.id
 WHERE (? IS NULL OR pid = ?)
 ORDER BY calls DESC, processes.id LIMIT 50";
 

@@ -2,6 +2,7 @@
 
 mod markdown;
 mod migrate;
+pub(crate) mod older_ops;
 mod table;
 mod tables;
 mod views;
@@ -81,7 +82,10 @@ fn describe(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::{FrameKind, LifeKind, PythonEnd, Rung, StackMoment, TargetKind, WaitReason, WalkEnd, WorkKind};
+    use gpuwhy_model::{
+        CallClass, FrameKind, GraphStep, Layer, LifeKind, MemoryKind, PythonEnd, Rung, StackMoment, TargetKind,
+        WaitReason, WalkEnd, WorkKind,
+    };
     use std::collections::BTreeSet;
 
     fn fresh() -> Connection {
@@ -160,6 +164,10 @@ mod tests {
         }
         let lists = [
             ("rungs", "rung", words(Rung::ALL, Rung::as_str)),
+            ("cuda_events", "layer", words(Layer::ALL, Layer::as_str)),
+            ("cuda_events", "class", words(CallClass::ALL, CallClass::as_str)),
+            ("ops", "memory", words(MemoryKind::ALL, MemoryKind::as_str)),
+            ("ops", "graph_step", words(GraphStep::ALL, GraphStep::as_str)),
             ("sched_events", "blocked_on", words(WaitReason::ALL, WaitReason::as_str)),
             ("sched_events", "target_kind", words(TargetKind::ALL, TargetKind::as_str)),
             ("kernel_events", "kind", words(WorkKind::ALL, WorkKind::as_str)),

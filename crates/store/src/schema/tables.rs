@@ -5,6 +5,7 @@ use gpuwhy_model::{
     RungChange, StackSample, StackWalks, Stretch, TableFacts, ThreadTimes, WaitTarget,
 };
 
+use super::older_ops;
 use super::table::{Index, Table, cell_type};
 
 pub(super) fn tables() -> Vec<Table> {
@@ -125,6 +126,12 @@ declared! {
         layer TEXT "`driver` or `runtime`.";
         class TEXT "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`.";
         runtime_name TEXT [optional()] "The runtime function that issues this driver function.";
+        is_launch INTEGER [since(5), earlier(older_ops::IS_LAUNCH)] "1 if it starts work on the device: a kernel, or a graph of them.";
+        is_async INTEGER [since(5), earlier(older_ops::IS_ASYNC)] "1 if it returns before the work it asks for is done.";
+        is_wait INTEGER [since(5), earlier(older_ops::IS_WAIT)] "1 if it is there to wait until the device has done its work.";
+        is_followed INTEGER [since(5), earlier(older_ops::IS_FOLLOWED)] "1 if the memory that it allocates or frees is followed by address.";
+        memory TEXT [optional(), since(5), earlier(older_ops::MEMORY)] "Which memory it allocates or moves: `device`, `host` or `managed`. Empty where that depends, and for functions that do neither.";
+        graph_step TEXT [optional(), since(5), earlier(older_ops::GRAPH_STEP)] "A step on the way to a graph that can be launched: `capture` begins one, `instantiate` makes it ready.";
     }
 
     shapes (id) since 1 "What many calls have in common. The table behind `cuda_events`." {

@@ -65,7 +65,7 @@ fn find_slowest(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()
 
 /// Allocations that failed, in the first and the last seconds in which some did.
 fn find_failed(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
-    let is_alloc = |op| window.ops.get(&op).is_some_and(|op| op.class == CallClass::Alloc);
+    let is_alloc = |op| window.ops.get(&op).is_some_and(|op| op.meaning.class == CallClass::Alloc);
     let failed = window.call_seconds.iter().filter(|second| second.errors > 0 && is_alloc(second.op));
     let failed: Vec<CallSecond> = failed.copied().collect();
     let last = failed.len().saturating_sub(MOST_SEARCHES / 2);

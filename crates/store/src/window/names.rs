@@ -1,10 +1,15 @@
 //! Who and what the records speak of, and what the sessions say about themselves.
 
-use gpuwhy_model::{CallClass, Layer, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId, ThreadId, WaitTarget};
+use gpuwhy_model::{
+    CallClass, GraphStep, Layer, Meaning, MemoryKind, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId,
+    ThreadId, WaitTarget,
+};
 use gpuwhy_window::{Op, SessionFacts, Thread, Window};
+use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned, word};
 use crate::cells::read;
+use crate::schema::older_ops;
 
 /// The most turns in lives that are kept.
 const MOST_LIFE: i64 = 10_000;
@@ -72,14 +77,35 @@ fn threads(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
 }
 
 fn ops(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
-    source.each("SELECT id, name, layer, class FROM ops", [], |row| {
+    let meanings = [
+        ("is_launch", older_ops::IS_LAUNCH),
+        ("is_async", older_ops::IS_ASYNC),
+        ("is_wait", older_ops::IS_WAIT),
+        ("is_followed", older_ops::IS_FOLLOWED),
+        ("memory", older_ops::MEMORY),
+        ("graph_step", older_ops::GRAPH_STEP),
+    ];
+    let meanings = meanings.map(|(column, otherwise)| source.column_or("ops", column, otherwise));
+    source.each(&format!("SELECT id, name, layer, class, {} FROM ops", meanings.join(", ")), [], |row| {
         let layer = word(row, 2, Layer::ALL, Layer::as_str)?;
-        let class = word(row, 3, CallClass::ALL, CallClass::as_str)?;
-        if let (Some(op), Some(layer), Some(class)) = (id(row, 0)?, layer, class) {
-            window.ops.insert(OpId(op), Op { name: row.get(1)?, layer, class });
+        if let (Some(op), Some(layer), Some(meaning)) = (id(row, 0)?, layer, meaning_of(row)?) {
+            window.ops.insert(OpId(op), Op { name: row.get(1)?, layer, meaning });
         }
         Ok(())
     })
+}
+
+fn meaning_of(row: &Row<'_>) -> rusqlite::Result<Option<Meaning>> {
+    let Some(class) = word(row, 3, CallClass::ALL, CallClass::as_str)? else { return Ok(None) };
+    Ok(Some(Meaning {
+        class,
+        is_launch: row.get(4)?,
+        is_async: row.get(5)?,
+        is_wait: row.get(6)?,
+        is_followed: row.get(7)?,
+        memory: word(row, 8, MemoryKind::ALL, MemoryKind::as_str)?,
+        graph_step: word(row, 9, GraphStep::ALL, GraphStep::as_str)?,
+    }))
 }
 
 fn modules(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {

@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 
 use gpuwhy_model::{
-    CallClass, Cell, Frame, Layer, ModuleId, OpId, Process, ProcessId, Record, Scalar, StackId, TargetId, ThreadId,
-    WaitTarget,
+    Cell, Frame, GraphStep, Layer, Meaning, MemoryKind, ModuleId, OpId, Process, ProcessId, Record, Scalar, StackId,
+    TargetId, ThreadId, WaitTarget,
 };
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
@@ -40,7 +40,7 @@ pub(super) struct Names {
 }
 
 pub(super) enum Name {
-    Op { id: OpId, name: String, layer: Layer, class: CallClass, runtime_name: Option<String> },
+    Op { id: OpId, name: String, layer: Layer, meaning: Meaning, runtime_name: Option<String> },
     Module { id: ModuleId, path: String, is_runtime: bool },
     Process { id: ProcessId, process: Process },
     Thread { id: ThreadId, process: ProcessId, tid: u32, comm: String },
@@ -60,7 +60,7 @@ impl Writer {
         &mut self,
         name: &str,
         layer: Layer,
-        class: CallClass,
+        meaning: impl Into<Meaning>,
         runtime_name: Option<&str>,
     ) -> Result<OpId, StoreError> {
         let key = (name.to_owned(), layer.as_str());
@@ -69,7 +69,7 @@ impl Writer {
         }
         let id = OpId(self.names.next_op);
         let runtime_name = runtime_name.map(str::to_owned);
-        self.name(Name::Op { id, name: name.to_owned(), layer, class, runtime_name })?;
+        self.name(Name::Op { id, name: name.to_owned(), layer, meaning: meaning.into(), runtime_name })?;
         self.names.next_op += 1;
         self.names.ops.insert(key, id);
         Ok(id)
@@ -193,9 +193,21 @@ impl Name {
     fn write(&self, connection: &Connection, session: i64) -> rusqlite::Result<()> {
         let insert = |sql, values: &[&dyn rusqlite::ToSql]| connection.prepare_cached(sql)?.execute(values).map(drop);
         match self {
-            Self::Op { id, name, layer, class, runtime_name } => insert(
-                "INSERT INTO ops VALUES (?, ?, ?, ?, ?)",
-                params![id.0, cut(name), layer.as_str(), class.as_str(), runtime_name.as_deref().map(cut)],
+            Self::Op { id, name, layer, meaning, runtime_name } => insert(
+                "INSERT INTO ops VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                params![
+                    id.0,
+                    cut(name),
+                    layer.as_str(),
+                    meaning.class.as_str(),
+                    runtime_name.as_deref().map(cut),
+                    meaning.is_launch,
+                    meaning.is_async,
+                    meaning.is_wait,
+                    meaning.is_followed,
+                    meaning.memory.map(MemoryKind::as_str),
+                    meaning.graph_step.map(GraphStep::as_str),
+                ],
             ),
             Self::Module { id, path, is_runtime } => {
                 insert("INSERT INTO modules VALUES (?, ?, ?)", params![id.0, cut(path), is_runtime])

@@ -141,14 +141,14 @@ impl Check<'_> {
             let is_pointer = matches!(&*read.kind, "CUdeviceptr" | "void*" | "struct cudaPitchedPtr");
             self.expect(is_pointer, "reads the address through the wrong number of pointers");
         }
-        let is_memory = matches!(self.api.class, CallClass::Alloc | CallClass::Free);
+        let is_memory = matches!(self.api.meaning.class, CallClass::Alloc | CallClass::Free);
         self.expect(!is_memory || reads.address != Operand::None || reads.handle != Operand::None, "names no memory");
     }
 
     fn handle(&mut self) {
         if let Some(read) = self.read("handle", self.api.reads.handle) {
-            let kinds = handle_kinds(self.api.class);
-            let is_kernel = matches!(&*read.name, "func" | "function") && self.api.class == CallClass::Launch;
+            let kinds = handle_kinds(self.api.meaning.class);
+            let is_kernel = matches!(&*read.name, "func" | "function") && self.api.meaning.class == CallClass::Launch;
             self.expect(kinds.contains(&read.kind.as_str()) || is_kernel, "reads another argument as handle");
             let is_executable = read.kind.to_lowercase().contains("graphexec");
             self.expect(!self.api.name.contains("GraphExec") || is_executable, "reads a graph as its executable");

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use gpuwhy_model::{
-    Call, CallClass, CallStats, CpuTaker, Frame, FrameKind, Layer, OpId, Process, PythonEnd, Session, SessionEnd,
-    Stack, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WalkEnd,
+    Call, CallClass, CallStats, CpuTaker, Frame, FrameKind, Layer, Meaning, OpId, Process, PythonEnd, Session,
+    SessionEnd, Stack, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason,
+    WaitTarget, WalkEnd,
 };
 use gpuwhy_store::{Options, Writer};
 
@@ -37,13 +38,13 @@ pub fn write_trace(file: &Path, rows: u64) -> Result<()> {
     let process = writer.process(&Process { pid: 100, comm: "train".into(), ..Process::default() })?;
     let victim = writer.thread(process, 100, "train")?;
     let holder = writer.thread(process, 101, "holder")?;
-    let mut op = |name: &str, class| writer.op(name, Layer::Driver, class, None);
+    let mut op = |name: &str, meaning: Meaning| writer.op(name, Layer::Driver, meaning, None);
     let ops = [
-        op("cuLaunchKernel", CallClass::Launch)?,
-        op("cuMemcpyHtoDAsync", CallClass::Copy)?,
-        op("cuMemAlloc", CallClass::Alloc)?,
-        op("cuMemFree", CallClass::Free)?,
-        op("cuStreamSynchronize", CallClass::Sync)?,
+        op("cuLaunchKernel", CallClass::Launch.into())?,
+        op("cuMemcpyHtoDAsync", Meaning { is_async: true, ..CallClass::Copy.into() })?,
+        op("cuMemAlloc", CallClass::Alloc.into())?,
+        op("cuMemFree", CallClass::Free.into())?,
+        op("cuStreamSynchronize", CallClass::Sync.into())?,
     ];
     let lock = writer.target(&WaitTarget { process, kind: TargetKind::Lock, name: "0x7f00".into() })?;
     let syncs = stack(&mut writer, "cuStreamSynchronize", ["step", "train"], 120)?;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_analysis::ledger::{Entry, Ledger, layer, memory_calls};
-use gpuwhy_model::{Call, CallClass, Histogram, ProcessId, Span};
+use gpuwhy_model::{Call, CallClass, Histogram, MemoryKind, ProcessId, Reference, Span};
 use gpuwhy_window::{LoadedStack, Op, Window};
 
-use super::{Churn, FailedAllocation, Fragmentation, MemoryKind, Place, Point, Pool, Site};
+use super::{Churn, FailedAllocation, Fragmentation, Place, Point, Pool, Site};
 
 /// The most points of a series.
 const POINTS: u64 = 200;
@@ -76,8 +76,7 @@ impl<'w> Followed<'w> {
     }
 
     fn take(&mut self, call: &'w Call) {
-        let class = self.window.ops.get(&call.op).map(|op| op.class);
-        match self.ledger.take(class, call) {
+        match self.ledger.take(self.window.ops.get(&call.op), call) {
             Entry::Allocated { bytes, replaced } => {
                 self.allocations += 1;
                 if let Some(gone) = replaced {
@@ -92,7 +91,7 @@ impl<'w> Followed<'w> {
             }
             Entry::Orphan => {
                 self.frees += 1;
-                self.orphans += u64::from(self.window.ops.get(&call.op).is_some_and(gpuwhy_analysis::ledger::is_free));
+                self.orphans += 1;
             }
             Entry::Nothing => {}
         }
@@ -135,13 +134,8 @@ impl<'w> Followed<'w> {
     }
 
     fn pool_of(&self, call: &Call) -> PoolKey {
-        let name = self.window.ops.get(&call.op).map_or("", |op| op.name.as_str());
-        let kind = match () {
-            () if name.contains("Host") => MemoryKind::Host,
-            () if name.contains("Managed") => MemoryKind::Managed,
-            () => MemoryKind::Device,
-        };
-        (call.device, kind)
+        let memory = self.window.ops.get(&call.op).and_then(|op| op.meaning.memory);
+        (call.device, memory.unwrap_or(MemoryKind::Device))
     }
 
     fn place_of(&self, call: &Call) -> Place {
@@ -192,12 +186,12 @@ impl<'w> Followed<'w> {
     }
 
     pub fn sites(&self) -> Vec<Site> {
-        let mut live: BTreeMap<(PoolKey, Place), (u64, u64, u64)> = BTreeMap::new();
+        let mut live: BTreeMap<(PoolKey, Place), (u64, u64, Reference)> = BTreeMap::new();
         for call in self.ledger.live() {
-            let (count, oldest_ns, newest_ns) =
-                live.entry((self.pool_of(call), self.place_of(call))).or_insert((0, u64::MAX, 0));
+            let key = (self.pool_of(call), self.place_of(call));
+            let (count, oldest_ns, newest) = live.entry(key).or_insert((0, u64::MAX, call.reference()));
             *count += 1;
-            (*oldest_ns, *newest_ns) = ((*oldest_ns).min(call.start_ns), (*newest_ns).max(call.start_ns));
+            (*oldest_ns, *newest) = ((*oldest_ns).min(call.start_ns), (*newest).max(call.reference()));
         }
         let pid = self.window.processes.get(&self.process).map_or(0, |process| process.pid);
         let site = |(key, sums): (&(PoolKey, Place), &SiteSums)| {
@@ -210,7 +204,7 @@ impl<'w> Followed<'w> {
                 live_bytes: sums.live,
                 live_count: living.map_or(0, |one| one.0),
                 oldest_ns: living.map(|one| one.1),
-                newest_ref: living.map(|one| format!("cuda:{}", one.2)),
+                newest_ref: living.map(|one| one.2),
                 growth_bytes_per_minute: self.growth(sums.live, sums.live_when_warm),
                 allocations: sums.count,
                 allocated_bytes: sums.bytes,
@@ -225,7 +219,7 @@ impl<'w> Followed<'w> {
             let op = self.window.ops.get(&call.op);
             call.ret_code != 0
                 && call.start_ns >= self.span.from_ns
-                && op.is_some_and(|op| op.class == CallClass::Alloc && op.layer == layer)
+                && op.is_some_and(|op| op.meaning.class == CallClass::Alloc && Some(op.layer) == layer)
                 && self.window.threads.get(&call.thread).is_some_and(|thread| thread.process == self.process)
         };
         let calls = self.window.calls.rows.iter().chain(&self.window.memory_calls.rows).filter(is_failed);
@@ -235,7 +229,7 @@ impl<'w> Followed<'w> {
 
     fn failure(&self, call: &Call) -> FailedAllocation {
         FailedAllocation {
-            r#ref: format!("cuda:{}", call.start_ns),
+            r#ref: call.reference(),
             timestamp_ns: call.start_ns,
             op: self.window.ops.get(&call.op).map_or_else(String::new, |op| op.name.clone()),
             bytes: call.bytes,
@@ -251,14 +245,9 @@ impl<'w> Followed<'w> {
                 self.window.threads.get(&sum.thread).is_some_and(|thread| thread.process == self.process)
             });
         let ops = own.filter_map(|sum| self.window.ops.get(&sum.op));
-        ops.filter(|op| op.class == CallClass::Alloc && is_unfollowed(op)).map(|op| op.name.as_str()).collect()
+        let is_unfollowed = |op: &&Op| op.meaning.class == CallClass::Alloc && !op.meaning.is_followed;
+        ops.filter(is_unfollowed).map(|op| op.name.as_str()).collect()
     }
-}
-
-/// Whether a function gives a handle in place of an address, or an address without its size.
-pub fn is_unfollowed(op: &Op) -> bool {
-    const STARTS: &[&str] = &["cuMemCreate", "cuMemMap", "cuMemAddressReserve", "cuArray"];
-    STARTS.iter().any(|start| op.name.starts_with(start)) || op.name.ends_with("Array")
 }
 
 /// Remembers what is live at the end of the point that a moment belongs to, and the most.

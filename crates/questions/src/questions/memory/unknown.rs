@@ -1,10 +1,10 @@
 //! How many allocations and frees there were in all, and what that says about those that could not be followed.
 
-use gpuwhy_analysis::ledger::{is_free, layer};
-use gpuwhy_model::{CallClass, ProcessId, Span};
-use gpuwhy_window::{Op, Window};
+use gpuwhy_analysis::ledger::layer;
+use gpuwhy_model::{CallClass, Meaning, ProcessId, Span};
+use gpuwhy_window::Window;
 
-use super::follow::{Followed, is_unfollowed};
+use super::follow::Followed;
 
 /// A bucket that lies mostly in the span belongs to it.
 const HALF_A_BUCKET_NS: u64 = 500_000_000;
@@ -25,12 +25,12 @@ impl Counts {
             middle_ns >= span.from_ns && second.bucket_ns < span.to_ns
         }) {
             let is_own = window.threads.get(&second.thread).is_some_and(|thread| thread.process == process);
-            match window.ops.get(&second.op).filter(|op| is_own && op.layer == layer) {
-                Some(op) if op.class == CallClass::Alloc => {
+            match window.ops.get(&second.op).filter(|op| is_own && Some(op.layer) == layer).map(|op| op.meaning.class) {
+                Some(CallClass::Alloc) => {
                     counts.allocations = counts.allocations.saturating_add(second.calls);
                     counts.failed = counts.failed.saturating_add(second.errors);
                 }
-                Some(op) if op.class == CallClass::Free => counts.frees = counts.frees.saturating_add(second.calls),
+                Some(CallClass::Free) => counts.frees = counts.frees.saturating_add(second.calls),
                 _ => {}
             }
         }
@@ -47,15 +47,15 @@ pub fn of(window: &Window, process: ProcessId, followed: &Followed<'_>) -> Vec<S
     if window.memory_calls.spans.len() > 1 {
         unknown.push("there are too many allocations to read all of them: what is live is a part of it".to_owned());
     }
-    let counted = |is_wanted: fn(&Op) -> bool| counted(window, process, is_wanted);
-    let allocations = counted(is_followed_alloc).saturating_sub(followed.allocations);
+    let counted = |is_wanted: fn(&Meaning) -> bool| counted(window, process, is_wanted);
+    let allocations = counted(Meaning::is_followed_alloc).saturating_sub(followed.allocations);
     if allocations > 0 {
         unknown.push(format!(
             "{allocations} allocations have no record of their own, because calls were sampled or only slow ones were \
              kept: their memory is not counted"
         ));
     }
-    let frees = counted(is_free).saturating_sub(followed.frees);
+    let frees = counted(Meaning::is_followed_free).saturating_sub(followed.frees);
     if frees > 0 {
         unknown.push(format!("{frees} frees have no record of their own: what they freed still counts as live"));
     }
@@ -73,16 +73,11 @@ pub fn of(window: &Window, process: ProcessId, followed: &Followed<'_>) -> Vec<S
 }
 
 /// Calls that did not fail, over all of the trace up to the end of the window.
-fn counted(window: &Window, process: ProcessId, is_wanted: fn(&Op) -> bool) -> u64 {
+fn counted(window: &Window, process: ProcessId, is_wanted: fn(&Meaning) -> bool) -> u64 {
     let layer = layer(window, process);
     let own = window.call_sums.iter().filter(|sum| {
         window.threads.get(&sum.thread).is_some_and(|thread| thread.process == process)
-            && window.ops.get(&sum.op).is_some_and(|op| op.layer == layer && is_wanted(op))
+            && window.ops.get(&sum.op).is_some_and(|op| Some(op.layer) == layer && is_wanted(&op.meaning))
     });
     own.fold(0, |all, sum| all.saturating_add(sum.calls.saturating_sub(sum.errors)))
-}
-
-/// Allocations that have an address and a size.
-fn is_followed_alloc(op: &Op) -> bool {
-    op.class == CallClass::Alloc && !is_unfollowed(op)
 }

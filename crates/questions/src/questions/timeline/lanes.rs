@@ -54,7 +54,7 @@ struct NamedOp {
 /// A second more on both sides: sums are kept for about a second, and a slice may be shorter.
 const SUMS: &str = "
 SELECT thread_id AS thread, sum(sum_ns) AS in_calls_ns,
-  sum(CASE WHEN class = 'launch' OR ops.name LIKE '%GraphLaunch' THEN count ELSE 0 END) AS launches
+  sum(CASE WHEN is_launch THEN count ELSE 0 END) AS launches
 FROM call_counts CROSS JOIN ops ON ops.id = op_id
 WHERE bucket_ns >= ? - 1500000000 AND bucket_ns < ? + 1500000000 GROUP BY thread_id
 ORDER BY launches DESC, in_calls_ns DESC LIMIT 2000";

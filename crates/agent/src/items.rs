@@ -1,7 +1,7 @@
 //! What was drained from the kernel, in the order of time: what the draining thread hands on to be named.
 
 use gpuwhy_capture::{CountDelta, Device, IoSums, Record, StackHash, ThreadSnapshot, WalkCount};
-use gpuwhy_model::{Losses, Rung, Stack};
+use gpuwhy_model::{Losses, Rung, Sample, Stack};
 
 pub enum Item {
     Record(Record),
@@ -18,6 +18,7 @@ pub enum Item {
         handle: u64,
         name: String,
     },
+    Samples(Vec<Sample>),
     Tick(Tick),
 }
 

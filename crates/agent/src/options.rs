@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gpuwhy_capture::{AttachPath, Filter, Layers, Options};
+use gpuwhy_model::Label;
 
 use crate::governor::CostOptions;
 use crate::target::Target;
@@ -20,6 +21,8 @@ pub struct TraceOptions {
     /// Calls shorter than this are counted but get no row.
     pub keep_min: Duration,
     pub cost: CostOptions,
+    /// What the user calls all processes of the trace.
+    pub labels: Vec<Label>,
 }
 
 impl TraceOptions {

@@ -115,6 +115,7 @@ impl Pipeline {
                     rows.push(Row::Name(Name::Kernel { process, handle, kernel }));
                 }
                 Item::Stack(hash, stack) => rows.extend(self.stacks.frames(hash, stack)),
+                Item::Samples(samples) => push_unless_empty(&mut rows, samples, Row::Samples),
                 Item::Tick(ended) => tick = Some(ended),
             }
         }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{Image, TaskId};
-use gpuwhy_model::{Forgotten, ModuleId, Name, ProcessId, Row, ThreadId};
+use gpuwhy_model::{Forgotten, Label, ModuleId, Name, ProcessId, Row, ThreadId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use crate::gpus::Gpus;
+use crate::labels::{Surroundings, labels_of};
 use crate::procfs::{Mapping, Procfs};
 use crate::stacks::find_python_state;
 
@@ -17,6 +18,8 @@ use crate::stacks::find_python_state;
 pub struct Processes {
     procfs: Procfs,
     gpus: Gpus,
+    /// What the user calls all processes of the trace.
+    given_labels: Vec<Label>,
     by_pid: HashMap<u32, Known>,
     threads: HashMap<TaskId, KnownThread>,
     runtimes: HashMap<PathBuf, bool>,
@@ -66,10 +69,11 @@ pub struct Introduction<'a> {
 const READ_CODE_AGAIN: Duration = Duration::from_millis(200);
 
 impl Processes {
-    pub fn new(procfs: Procfs, gpus: Gpus) -> Self {
+    pub fn new(procfs: Procfs, gpus: Gpus, given_labels: Vec<Label>) -> Self {
         Self {
             procfs,
             gpus,
+            given_labels,
             by_pid: HashMap::new(),
             threads: HashMap::new(),
             runtimes: HashMap::new(),
@@ -93,11 +97,16 @@ impl Processes {
                 self.processes_met += 1;
                 let id = ProcessId(self.processes_met);
                 let comm = process.comm.clone();
+                let environment = self.procfs.environment(pid);
+                let surroundings =
+                    Surroundings { process: &process, environment: &environment, given: &self.given_labels };
+                let labels = labels_of(&surroundings);
                 rows.push(Row::Name(Name::Process { id, process }));
+                rows.extend(labels.into_iter().map(|label| Row::Name(Name::Label { process: id, label })));
                 place.insert(Known {
                     id,
                     comm,
-                    visible_devices: self.procfs.environment(pid, "CUDA_VISIBLE_DEVICES"),
+                    visible_devices: environment.get("CUDA_VISIBLE_DEVICES").map(str::to_owned),
                     code: self.procfs.code(pid).unwrap_or_default(),
                     code_read: Instant::now(),
                     callers: HashMap::new(),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use gpuwhy_model::Process;
 
 use crate::cgroups;
+use crate::labels::Environment;
 
 #[derive(Clone, Debug)]
 pub struct Procfs {
@@ -101,14 +102,9 @@ impl Procfs {
         Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned())
     }
 
-    /// A variable of the environment the process was started with.
-    pub fn environment(&self, pid: u32, name: &str) -> Option<String> {
-        let all = std::fs::read(self.of(pid, "environ")).ok()?;
-        let found = all.split(|&byte| byte == 0).find_map(|entry| {
-            let text = entry.strip_prefix(name.as_bytes())?;
-            text.strip_prefix(b"=")
-        })?;
-        Some(String::from_utf8_lossy(found).into_owned())
+    /// The variables the process was started with.
+    pub fn environment(&self, pid: u32) -> Environment {
+        Environment::parse(&std::fs::read(self.of(pid, "environ")).unwrap_or_default())
     }
 
     /// Everything a trace says about a process; what cannot be read any more stays empty.
@@ -314,7 +310,7 @@ mod tests {
         assert_eq!(process.comm, "py\u{fffd}thon");
         assert_eq!(process.cmdline, "python -c print('\x1b[31m')");
         assert_eq!((process.parent_pid, process.uid), (3, 1000));
-        assert_eq!(procfs.environment(7, "CUDA_VISIBLE_DEVICES").as_deref(), Some("3,1"));
+        assert_eq!(procfs.environment(7).get("CUDA_VISIBLE_DEVICES"), Some("3,1"));
         assert_eq!(procfs.pids(), [7]);
     }
 }

@@ -30,6 +30,7 @@ use crate::options::TraceOptions;
 use crate::pipeline::Pipeline;
 use crate::processes::Processes;
 use crate::procfs::Procfs;
+use crate::samplers::Sampling;
 use crate::session;
 use crate::sinks::{Opening, SINKS, Stored};
 use crate::stacks::{News, Stacks};
@@ -97,6 +98,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         learns_devices,
         learning_until: None,
         named_kernels: HashSet::new(),
+        sampling: Sampling::start("/".as_ref()),
     };
     run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
@@ -124,7 +126,7 @@ fn start_naming(
     let stored = Arc::new(Stored::default());
     let mut opening = Opening { options, session: &session, watch: Some(watch), stored: Arc::clone(&stored) };
     let sinks = SINKS.iter().filter_map(|open| open(&mut opening).transpose()).collect::<Result<_>>()?;
-    let pipeline = Pipeline::new(Clock::new(now), Processes::new(procfs.clone(), gpus));
+    let pipeline = Pipeline::new(Clock::new(now), Processes::new(procfs.clone(), gpus, options.labels.clone()));
     Ok(NamingThread::start(pipeline, sinks, stored))
 }
 
@@ -144,6 +146,7 @@ struct Run<'a> {
     learning_until: Option<Instant>,
     /// Handles of launches whose kernel was asked for, with their process.
     named_kernels: HashSet<(u32, u64)>,
+    sampling: Sampling,
 }
 
 /// How long to probe the functions that tell a running thread's device.
@@ -412,6 +415,7 @@ impl Run<'_> {
         }
         Ok(vec![
             Item::Counts(counts),
+            Item::Samples(self.sampling.take()),
             Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst, walks }),
         ])
     }

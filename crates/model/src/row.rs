@@ -4,9 +4,9 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Layer, Losses, Meaning, ModuleId, OpId, Process,
-    ProcessId, ProcessLife, RungChange, Stack, StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId,
-    ThreadTimes, Totals, WaitTarget,
+    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, OpId,
+    Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks, Stretch, TargetId,
+    ThreadId, ThreadTimes, Totals, WaitTarget,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Row {
     IoUsage(Vec<IoUsage>),
     StackSamples(Vec<StackSample>),
     StackWalks(Vec<StackWalks>),
+    /// What samplers have measured.
+    Samples(Vec<Sample>),
     Life(ProcessLife),
     RungChange(RungChange),
     /// From this monotonic time on, Unix time is monotonic time plus the offset.
@@ -80,6 +82,11 @@ pub enum Name {
         id: TargetId,
         target: WaitTarget,
     },
+    /// What a process belongs to.
+    Label {
+        process: ProcessId,
+        label: Label,
+    },
     /// Launches of a process with this handle launch that kernel.
     Kernel {
         process: ProcessId,
@@ -113,6 +120,7 @@ impl Row {
             Self::IoUsage(rows) => rows.len(),
             Self::StackSamples(rows) => rows.len(),
             Self::StackWalks(rows) => rows.len(),
+            Self::Samples(rows) => rows.len(),
             _ => 1,
         }
     }

@@ -55,7 +55,11 @@ impl Directory {
             }
             Name::Forgotten(Forgotten::Process(id)) => drop(self.processes.remove(id)),
             Name::Forgotten(Forgotten::Thread(id)) => drop(self.threads.remove(id)),
-            Name::Module { .. } | Name::Target { .. } | Name::Kernel { .. } | Name::Forgotten(_) => {}
+            Name::Module { .. }
+            | Name::Target { .. }
+            | Name::Label { .. }
+            | Name::Kernel { .. }
+            | Name::Forgotten(_) => {}
         }
     }
 

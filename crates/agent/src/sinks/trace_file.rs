@@ -136,6 +136,7 @@ impl TraceFile {
                 writer.stack_samples(&known)
             }
             Row::StackWalks(walks) => writer.stack_walks(walks),
+            Row::Samples(samples) => writer.samples(samples),
             Row::Life(life) => writer.life(std::slice::from_ref(life)),
             Row::RungChange(change) => writer.rung_change(&numbers.rung_change(change)),
             Row::ClockAnchor { monotonic_ns, unix_offset_ns } => writer.clock_anchor(*monotonic_ns, *unix_offset_ns),
@@ -164,6 +165,7 @@ impl TraceFile {
             }
             Name::ThreadName { id, comm } => writer.rename_thread(numbers.thread(*id), comm)?,
             Name::Target { id, target } => numbers.add_target(*id, target),
+            Name::Label { process, label } => writer.label(numbers.process(*process), &label.key, &label.value)?,
             Name::Kernel { process, handle, kernel } => writer.kernel(numbers.process(*process), *handle, kernel)?,
             Name::Forgotten(Forgotten::Process(id)) => drop(numbers.processes.remove(id)),
             Name::Forgotten(Forgotten::Thread(id)) => drop(numbers.threads.remove(id)),

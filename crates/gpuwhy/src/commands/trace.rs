@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
-use gpuwhy_model::Rung;
+use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use crate::print;
@@ -47,6 +47,9 @@ pub struct Trace {
     /// Put every function that is called often on this rung of the governor's ladder.
     #[arg(long, value_enum, hide = true)]
     rung: Option<PinnedRung>,
+    /// Give all processes of the trace a label; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    label: Vec<Label>,
     /// Print every kept call as a line of JSON.
     #[arg(long)]
     json: bool,
@@ -161,6 +164,7 @@ impl Trace {
             }),
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
+            labels: self.label.clone(),
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
                 pinned: self.rung.map(|rung| match rung {
@@ -206,6 +210,15 @@ struct Quiet;
 impl Watch for Quiet {
     fn note(&mut self, text: &str) {
         print::note(text);
+    }
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok(Label { key: key.to_owned(), value: value.to_owned() })
+        }
+        _ => Err("a label is a key and a value: team=vision".to_owned()),
     }
 }
 

@@ -124,21 +124,16 @@ fn build_one<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {
     let layer_of = |sum: &CallSum| situation.op(sum.op).map(|op| op.layer);
-    let lowest = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum)));
-    calls.iter().copied().filter(|sum| lowest.is_some() && layer_of(sum) == lowest).collect()
+    let Some(lowest) = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum))) else { return Vec::new() };
+    calls.iter().copied().filter(|sum| layer_of(sum) == Some(lowest)).collect()
 }
 
 /// Whether the calls wait for the GPU: synchronizations, and copies that take far longer than their bytes would.
 pub(crate) fn is_sync_point(situation: &Situation<'_>, sum: &CallSum) -> bool {
-    match situation.class_of(sum.op) {
-        _ if situation.is_wait(sum.op) => true,
-        Some(CallClass::Copy) => {
-            let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
-            let mean_ns = busy_ns / sum.calls.max(1);
-            mean_ns >= WAITING_COPY_NS && (sum.bytes as f64) < busy_ns as f64 * WAITING_COPY_BYTES_PER_NS
-        }
-        _ => false,
-    }
+    let busy_ns = sum.sum_ns.saturating_sub(sum.runqueue_ns);
+    let mean_ns = busy_ns / sum.calls.max(1);
+    let is_slow = mean_ns >= WAITING_COPY_NS && (sum.bytes as f64) < busy_ns as f64 * WAITING_COPY_BYTES_PER_NS;
+    situation.is_wait(sum.op) || (situation.class_of(sum.op) == Some(CallClass::Copy) && is_slow)
 }
 
 /// Calls of the later two thirds of a thread's time, when it has warmed up.

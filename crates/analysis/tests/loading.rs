@@ -34,7 +34,7 @@ fn written(window: &Window) -> (TempDir, PathBuf) {
 
 fn write_names(writer: &mut Writer, window: &Window) {
     for (id, op) in &window.ops {
-        assert_eq!(writer.op(&op.name, op.layer, op.class, None).unwrap().0, id.0 + 1);
+        assert_eq!(writer.op(&op.name, op.layer, op.meaning, None).unwrap().0, id.0 + 1);
     }
     for (id, path) in &window.modules {
         assert_eq!(writer.module(path, false).unwrap(), *id);

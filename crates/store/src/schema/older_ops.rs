@@ -27,7 +27,8 @@ const COLUMNS: &[(&str, &str)] = &[
     ),
     (
         "graph_step",
-        "CASE WHEN name GLOB '*BeginCapture*' THEN 'capture' WHEN name GLOB '*GraphInstantiate*' THEN 'instantiate' END",
+        "CASE WHEN name GLOB '*BeginCapture*' THEN 'capture'
+           WHEN name GLOB '*GraphInstantiate*' THEN 'instantiate' END",
     ),
 ];
 

@@ -91,8 +91,8 @@ fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {
     let layer_of = |sum: &CallSum| situation.op(sum.op).map(|op| op.layer);
-    let lowest = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum)));
-    calls.iter().copied().filter(|sum| lowest.is_some() && layer_of(sum) == lowest).collect()
+    let Some(lowest) = Layer::lowest(calls.iter().filter_map(|sum| layer_of(sum))) else { return Vec::new() };
+    calls.iter().copied().filter(|sum| layer_of(sum) == Some(lowest)).collect()
 }
 
 /// Calls of the later two thirds of a thread's time, when it has warmed up.

@@ -60,8 +60,8 @@ impl<'w> Ledger<'w> {
     }
 }
 
-/// The layer whose memory calls of a process count: those of the layers above ask for the same memory. `None` where there
-/// are none.
+/// The layer whose memory calls of a process count: those of the layers above ask for the same memory. `None` where
+/// there are none.
 pub fn layer(window: &Window, process: ProcessId) -> Option<Layer> {
     let is_own = |sum: &&CallSum| window.threads.get(&sum.thread).is_some_and(|one| one.process == process);
     let is_memory = |op: &&Op| matches!(op.meaning.class, CallClass::Alloc | CallClass::Free);

@@ -189,7 +189,8 @@ const APIS: &[Api] = apis! {
     Graph Instantiate "cuGraphInstantiateWithFlags" ["cuGraphInstantiateWithFlags"] <- "cudaGraphInstantiateWithFlags"
         { handle: Out(0) };
     Graph Instantiate "cuGraphInstantiateWithParams"
-        ["cuGraphInstantiateWithParams" "cuGraphInstantiateWithParams_ptsz"] <- "cudaGraphInstantiateWithParams" { handle: Out(0) };
+        ["cuGraphInstantiateWithParams" "cuGraphInstantiateWithParams_ptsz"] <- "cudaGraphInstantiateWithParams"
+        { handle: Out(0) };
     Graph Launch Async "cuGraphLaunch" ["cuGraphLaunch" "cuGraphLaunch_ptsz"] <- "cudaGraphLaunch"
         { handle: Arg(0), stream: Arg(1) };
     Graph Async "cuGraphUpload" ["cuGraphUpload" "cuGraphUpload_ptsz"] <- "cudaGraphUpload"

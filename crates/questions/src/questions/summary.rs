@@ -212,3 +212,19 @@ fn shorten(text: &mut String) {
         text.push_str("...");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_that_several_layers_show_counts_once() {
+        let launches = |layers: &str| {
+            let row = serde_json::json!({"pid": 1, "comm": "", "cmdline": "", "calls": 9, "launches": layers});
+            serde_json::from_value::<ProcessSummary>(row).unwrap().launches
+        };
+        assert_eq!(launches(r#"{"runtime": 5, "driver": 4}"#), 4);
+        assert_eq!(launches(r#"{"runtime": 5, "driver": 0}"#), 5);
+        assert_eq!(launches("{}"), 0);
+    }
+}

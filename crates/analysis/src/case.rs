@@ -30,7 +30,7 @@ pub struct JobCase<'s, 'w> {
 /// One thread that feeds a GPU.
 pub struct ThreadCase<'s, 'w> {
     pub situation: &'s Situation<'w>,
-    /// Every such thread.
+    /// It, and all others that do.
     pub dispatchers: &'s [Dispatcher<'w>],
     pub thread: &'s Dispatcher<'w>,
 }

@@ -5,11 +5,11 @@
 //! |---|---|
 //! | [`explain`] | the whole: what happened, who is to blame, what is innocent |
 //! | [`rules`] | one cause each: a file whose doc comment is its page in the documentation |
-//! | `situation` | the window with what everything below looks up in it; who feeds the GPU |
-//! | `dispatcher`, `parts`, `steps` | a thread that does: where its time went, what it does over and over |
+//! | `situation` | the window, with what all others look up in it; who feeds the GPU |
+//! | `dispatcher`, `parts`, `steps` | a thread that feeds the GPU: where its time went, what it does over and over |
 //! | [`DispatchThreads`] | the same closer up: by second and by step |
-//! | `class`, `waiting`, `waits` | what a blocked thread waited for, who ended that, and for how long |
 //! | `sync_point` | which calls wait for the GPU |
+//! | `class`, `waiting`, `waits` | what a blocked thread waited for, who ended the wait, how long it took |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
 //! | [`ledger`] | which GPU memory is allocated |

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
-use crate::families::calls::types::cookie_bits;
 use crate::image::Probe;
+use crate::skeleton::types::cookie_bits;
 
 /// How probes are attached, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

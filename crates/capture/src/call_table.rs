@@ -2,7 +2,7 @@
 
 use gpuwhy_apis::{Api, DeviceChange, Operand, Way, When};
 
-use crate::families::calls::types;
+use crate::skeleton::types;
 
 /// What the kernel side evaluates for a row.
 pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {

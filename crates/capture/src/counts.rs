@@ -8,7 +8,7 @@ use gpuwhy_model::Histogram;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::families::calls::types::call_count;
+use crate::skeleton::types::call_count;
 use crate::wire::{Owner, TaskId};
 
 /// What one thread did in one function since the last reading.

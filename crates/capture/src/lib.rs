@@ -17,7 +17,9 @@ mod kernel;
 mod probes;
 mod recorder;
 mod ring;
+mod run_time;
 mod site;
+mod skeleton;
 mod stacks;
 mod tracer;
 #[cfg(test)]
@@ -26,11 +28,12 @@ mod wire;
 mod yardstick;
 
 pub use attach::AttachPath;
-pub use calibration::{Calibration, Runs};
+pub use calibration::Calibration;
 pub use counts::{CountDelta, Hits};
 pub use image::{Image, Probe};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
+pub use run_time::Runs;
 pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTables, TableId, UnwindRow, WalkCount};
 pub use tracer::{Filter, Layers, Options, RunTime, StackAllowance, Tracer};
 pub use wire::{

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapHandle};
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::families::calls::types::{call_record, detailed_call, record_kind};
+use crate::skeleton::types::{call_record, detailed_call, record_kind};
 use crate::wire::{RawCall, Record};
 
 pub struct Recorder {

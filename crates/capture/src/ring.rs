@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
-use crate::families::calls::types::limits;
+use crate::skeleton::types::limits;
 use crate::wire::Record;
 
 /// Rings to create before the programs are loaded, and to read afterwards.

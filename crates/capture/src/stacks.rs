@@ -12,7 +12,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::families::StackMaps;
-use crate::families::calls::types;
+use crate::skeleton::types;
 use crate::wire::{bytes_of, read};
 
 pub use types::{python_flags as PythonFlags, python_layout as PythonLayout};

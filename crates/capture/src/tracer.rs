@@ -12,14 +12,16 @@ use gpuwhy_model::{Layer, LossReason, Losses, StackMoment};
 use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use crate::attach::{AttachPath, Attached, LinkKind};
-use crate::calibration::{Calibration, Runs, calibrate, run_time, time_programs};
+use crate::calibration::{Calibration, calibrate};
 use crate::counts::{CallCounts, CountDelta, Hits};
-use crate::families::calls::{Calls, types};
+use crate::families::calls::Calls;
 use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
 use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
 use crate::ring::{RingReader, Rings, monotonic_ns};
+use crate::run_time::{Runs, run_time, time_programs};
+use crate::skeleton::types;
 use crate::stacks::{self, StackTables, WalkCount};
 use crate::wire::{Device, FileMapped, IoSums, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry};
 use crate::yardstick::Yardstick;

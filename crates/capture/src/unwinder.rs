@@ -18,7 +18,7 @@ use std::ops::Range;
 use gpuwhy_stacks::memory::Memory;
 use gpuwhy_stacks::table::Rule;
 
-use crate::families::calls::types;
+use crate::skeleton::types;
 use crate::stacks::{PythonLayout, UnwindRow};
 use crate::wire::{RawStack, Record};
 

@@ -9,7 +9,7 @@ mod waits;
 
 use gpuwhy_model::LifeKind;
 
-use crate::families::calls::types;
+use crate::skeleton::types;
 pub use calls::RawCall;
 use calls::decode_call;
 pub use lives::{FileMapped, Life, ThreadSeen, ThreadSnapshot};

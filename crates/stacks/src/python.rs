@@ -14,15 +14,19 @@ mod merge;
 mod objects;
 mod offsets;
 mod parts;
+mod refusal;
 mod validate;
+mod version;
 mod walk;
 
 pub use code::{CodeHead, CodeObject, fingerprint};
 pub use file::runtime;
-pub use interpreter::{Interpreter, Refusal, Version};
+pub use interpreter::Interpreter;
 pub use layout::{
     BytesLayout, CodeLayout, CurrentFrame, Entry, FrameLayout, Instruction, InterpreterLayout, LAYOUTS, Layout,
     LineTable, RuntimeLayout, Tags, ThreadLayout, UnicodeLayout,
 };
 pub use merge::{Alignment, Merged, MergedFrame, NativeFrame, NativeRole, PythonFrame, merge};
+pub use refusal::Refusal;
+pub use version::Version;
 pub use walk::{MOST_FRAMES, MOST_INTERPRETERS, MOST_THREADS, RawFrame, Walk, walk};

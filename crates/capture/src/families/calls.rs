@@ -10,23 +10,20 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramMut};
 use super::maps::{shared_maps, stack_maps};
 use super::{Settings, SharedMaps, StackMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
-use crate::calibration::{Runs, program_info, run_time};
 use crate::call_table::spec;
+use crate::run_time::{Runs, program_info, run_time};
+use crate::skeleton::types::row_state;
+use crate::skeleton::{CallsSkel, CallsSkelBuilder};
 use crate::wire::bytes_of;
 
-#[allow(clippy::all, clippy::restriction, dead_code)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/calls.skel.rs"));
-}
-pub use skeleton::types;
-pub use types::row_mode as RowMode;
+pub use crate::skeleton::types::row_mode as RowMode;
 
 /// Every call gets a record, or none does; see `keep_min_ns` in `wire.h`.
 pub const KEEP_ALL: u64 = 0;
 pub const KEEP_NONE: u64 = u64::MAX;
 
 pub struct Calls {
-    skeleton: skeleton::CallsSkel<'static>,
+    skeleton: CallsSkel<'static>,
     path: AttachPath,
 }
 
@@ -35,7 +32,7 @@ unsafe impl Send for Calls {}
 
 impl Calls {
     pub fn load(settings: &Settings, path: AttachPath) -> Result<Self> {
-        let mut open = skeleton::CallsSkelBuilder::default().open(object_place()).context("open")?;
+        let mut open = CallsSkelBuilder::default().open(object_place()).context("open")?;
         apply_settings!(open, settings);
         let progs = &mut open.progs;
         progs.call_session.set_autoload(path == AttachPath::Session);
@@ -112,7 +109,7 @@ impl Calls {
         self.change_row(row, |state| state.removals = state.removals.wrapping_add(1));
     }
 
-    fn change_row(&mut self, row: u16, change: impl FnOnce(&mut types::row_state)) {
+    fn change_row(&mut self, row: u16, change: impl FnOnce(&mut row_state)) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             change(&mut bss.row_states[row as usize]);
         }

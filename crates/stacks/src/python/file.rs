@@ -11,8 +11,8 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{ElfFile64, FileHeader, Sym, SymbolTable};
 use object::read::{ReadCache, ReadRef};
 
-use super::interpreter::Version;
 use super::parts::elsewhere;
+use super::version::Version;
 
 /// Addresses in the file's own numbering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

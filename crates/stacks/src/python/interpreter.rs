@@ -1,6 +1,5 @@
 //! The interpreter of a process: its version, its layout, and where its variables and its evaluation loop lie.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,6 +7,8 @@ use super::file::Symbols;
 use super::layout::Layout;
 use super::merge::NativeRole;
 use super::offsets;
+use super::refusal::Refusal;
+use super::version::{SUPPORTED, Version};
 use crate::memory::Memory;
 
 /// A Python interpreter in a process. All addresses are the process's own.
@@ -25,29 +26,6 @@ pub struct Interpreter {
     pub eval: Vec<Range<u64>>,
     /// Whether each instruction is a function of its own that the evaluation loop calls, and that the others replace.
     pub is_tail_calling: bool,
-}
-
-/// A version of Python 3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Version {
-    pub minor: u8,
-    /// Not known before 3.11.
-    pub micro: Option<u8>,
-}
-
-/// Why the frames of an interpreter are not walked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The file cannot be read, or lacks something.
-    File(String),
-    /// No version whose frames we know.
-    Unsupported(String),
-    /// A build without the global lock, whose objects are laid out differently.
-    FreeThreaded,
-    /// Nothing to walk yet: the interpreter starts or ends. Worth another try.
-    NotReady(String),
-    /// The memory does not look as this version's has to.
-    Implausible(String),
 }
 
 /// An evaluation loop with all instructions in it takes tens of kilobytes, one that calls functions about one.
@@ -123,57 +101,9 @@ fn layout(memory: &impl Memory, runtime: u64, version: Version) -> Result<Layout
     Layout::of(version.minor).copied().ok_or_else(|| Refusal::unsupported(version))
 }
 
-const SUPPORTED: &str = "3.9 to 3.14";
-
-impl Version {
-    /// From `PY_VERSION_HEX`. Layouts change until a version's release candidates: what is older than those has none.
-    pub(super) fn from_hex(hex: u64) -> Option<Self> {
-        const CANDIDATE: u8 = 0xc;
-        let [serial, micro, minor, major] = u32::try_from(hex).ok()?.to_le_bytes();
-        (major == 3 && serial >> 4 >= CANDIDATE).then_some(Self { minor, micro: Some(micro) })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.micro {
-            Some(micro) => write!(formatter, "3.{}.{micro}", self.minor),
-            None => write!(formatter, "3.{}", self.minor),
-        }
-    }
-}
-
-impl Refusal {
-    pub(super) fn unsupported(version: Version) -> Self {
-        Self::Unsupported(format!("Python {version} is not supported ({SUPPORTED} are)"))
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(why) | Self::Unsupported(why) => formatter.write_str(why),
-            Self::FreeThreaded => formatter.write_str("a free-threaded build of Python is not supported"),
-            Self::NotReady(why) => write!(formatter, "not ready: {why}"),
-            Self::Implausible(why) => write!(formatter, "its memory is not laid out as expected: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_and_candidates_have_a_version_and_betas_do_not() {
-        assert_eq!(Version::from_hex(0x030d_00f0), Some(Version { minor: 13, micro: Some(0) }));
-        assert_eq!(Version::from_hex(0x030e_00c1), Some(Version { minor: 14, micro: Some(0) }));
-        assert_eq!(Version::from_hex(0x030e_00b3), None);
-        assert_eq!(Version::from_hex(0x0207_12f0), None);
-        assert_eq!(Version::from_hex(u64::MAX), None);
-    }
 
     #[test]
     fn the_step_of_a_tail_calling_loop_is_the_frame_inside_it() {

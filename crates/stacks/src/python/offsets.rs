@@ -2,11 +2,12 @@
 //!
 //! The structure is an array of 64-bit numbers. Which is which depends on the minor version and on nothing else.
 
-use super::interpreter::{Refusal, Version};
 use super::layout::{
     BytesLayout, CodeLayout, CurrentFrame, Entry, FrameLayout, Instruction, InterpreterLayout, Layout, LineTable,
     RuntimeLayout, Tags, ThreadLayout, UnicodeLayout,
 };
+use super::refusal::Refusal;
+use super::version::Version;
 use crate::memory::Memory;
 
 /// The positions of the numbers we need.

@@ -3,7 +3,8 @@
 use gpuwhy_model::PythonEnd;
 
 use super::code::CodeObject;
-use super::interpreter::{Interpreter, Refusal};
+use super::interpreter::Interpreter;
+use super::refusal::Refusal;
 use super::walk::{ThreadState, thread_states, walk};
 use crate::memory::Memory;
 

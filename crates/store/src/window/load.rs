@@ -31,6 +31,7 @@ impl Trace {
         let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, pid: scope.pid, ..Window::default() };
         names::load(&source, &mut window)?;
         sums::load(&source, scope, &mut window)?;
+        stacks::load_sums(&source, scope, &mut window)?;
         records::load(&source, &mut window)?;
         calls::load(&source, &mut window)?;
         stacks::load(&source, &mut window)?;

@@ -20,8 +20,16 @@ const MOST_POSITIONS: usize = 1_000_000;
 /// What a sample stands for, about.
 const SAMPLE_NS: u64 = 20_000_000;
 
-/// Where threads were seen running in the window, one for each thread and stack.
-pub(super) fn load_samples(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+/// Where threads were seen running, and how walks ended.
+pub(super) fn load_sums(source: &Source<'_>, scope: &Scope, window: &mut Window) -> rusqlite::Result<()> {
+    let buckets = bucket_bounds(scope);
+    load_samples(source, window, buckets)?;
+    window.stack_walks = walks(source, buckets)?;
+    Ok(())
+}
+
+/// One for each thread and stack.
+fn load_samples(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
     if !source.has("stack_samples", "count") {
         return Ok(());
     }
@@ -135,11 +143,6 @@ impl Trace {
 }
 
 /// Sums over the buckets of the window, one for each moment and way to end.
-pub(super) fn load_walks(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
-    window.stack_walks = walks(source, buckets)?;
-    Ok(())
-}
-
 fn walks(source: &Source<'_>, buckets: [i64; 2]) -> rusqlite::Result<Vec<StackWalks>> {
     if !source.has("stack_walks", "count") {
         return Ok(Vec::new());

@@ -7,7 +7,6 @@ use gpuwhy_window::{CallSecond, CallSum, Scope, ThreadSum, Window};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned};
-use super::stacks;
 use crate::cells::read;
 
 /// Sums are kept for about a second from their bucket on: one that lies mostly in the window belongs to it.
@@ -17,9 +16,7 @@ pub(super) fn load(source: &Source<'_>, scope: &Scope, window: &mut Window) -> r
     let buckets = bucket_bounds(scope);
     calls(source, window, buckets)?;
     threads(source, window, buckets)?;
-    io(source, window, buckets)?;
-    stacks::load_samples(source, window, buckets)?;
-    stacks::load_walks(source, window, buckets)
+    io(source, window, buckets)
 }
 
 /// The first bucket of a scope, and the first after it.

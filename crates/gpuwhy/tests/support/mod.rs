@@ -1,5 +1,5 @@
 //! The real binary, run as a user runs it, and the trace it leaves behind.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
 
 use std::collections::BTreeMap;

@@ -62,6 +62,12 @@ static void limit_cpu(void)
     set("cpu.cfs_quota_us", quota);
 }
 
+// Before all other groups: what holds its members up is the quota, and not what else the machine does.
+static void weigh_most(void)
+{
+    set(is_unified ? "cpu.weight" : "cpu.shares", is_unified ? "10000" : "262144");
+}
+
 static void limit_memory(void)
 {
     set(is_unified ? "memory.max" : "memory.limit_in_bytes", options.limit);
@@ -70,14 +76,18 @@ static void limit_memory(void)
 static void make_cgroup(void)
 {
     char words[512];
+    bool is_cpu;
 
     if (!options.controller)
         fail("--controller is missing");
     find_controller();
     if (mkdir(folder, 0755) != 0)
         fail("cannot make a control group");
+    is_cpu = strcmp(options.controller, "cpu") == 0;
+    if (is_cpu)
+        weigh_most();
     if (options.limit)
-        strcmp(options.controller, "cpu") == 0 ? limit_cpu() : limit_memory();
+        is_cpu ? limit_cpu() : limit_memory();
     snprintf(words, sizeof(words), " folder=%s", folder);
     tell_ready(words);
 }

@@ -46,7 +46,7 @@ const MAY_NOT: &[(&str, &[&[&str]])] = &[
 
 /// Crates of plain data and pure functions: all that they depend on themselves.
 const MAY_ONLY: &[(&str, &[&str])] = &[
-    ("gpuwhy-model", &["schemars", "serde"]),
+    ("gpuwhy-model", &["schemars", "serde", "serde_json"]),
     ("gpuwhy-apis", &["gpuwhy-model"]),
     ("gpuwhy-window", &["gpuwhy-model"]),
     ("gpuwhy-analysis", &["gpuwhy-model", "gpuwhy-window"]),

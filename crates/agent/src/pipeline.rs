@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use gpuwhy_apis::{row, rows};
 use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, StackHash, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, OpId, ProcessLife, PythonEnd,
-    RungChange, SessionEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Wait,
-    WaitReason, WalkEnd, WorkKind,
+    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, LossReason, Losses, Note, NoteKind, OpId,
+    ProcessLife, PythonEnd, RungChange, SessionEnd, Stack, StackId, StackMoment, StackSample, StackWalks, Stretch,
+    ThreadId, ThreadTimes, Wait, WaitReason, WalkEnd, WorkKind,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -123,9 +123,9 @@ impl Pipeline {
         })
     }
 
-    pub fn note(&mut self, text: &str) -> Result<(), StoreError> {
-        self.tell(text);
-        self.writer.warn(Reading::now().unix_ns, text)
+    pub fn note(&mut self, note: &Note) -> Result<(), StoreError> {
+        self.tell(&note.text);
+        self.writer.note(Reading::now().unix_ns, note)
     }
 
     /// The same, when it can no longer be written.
@@ -387,7 +387,8 @@ impl Pipeline {
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
             self.writer.clock_anchor(anchor.monotonic_ns, anchor.offset_ns)?;
-            self.note("the wall clock was set during the trace; later times follow the new setting")?;
+            let text = "the wall clock was set during the trace; later times follow the new setting";
+            self.note(&Note::new(NoteKind::Clock, text))?;
         }
         let Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns } = tick.usage;
         let bucket_ns = self.bucket_ns;

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gpuwhy_capture::StackHash;
-use gpuwhy_model::Stack;
+use gpuwhy_model::{Note, NoteKind, Stack};
 use gpuwhy_store::StoreError;
 
 use crate::live::Live;
@@ -23,7 +23,7 @@ enum Message {
     Batch(Vec<Item>),
     Meet(u32),
     Runtime(PathBuf),
-    Note(String),
+    Note(Note),
 }
 
 pub struct Writing {
@@ -60,8 +60,8 @@ impl Writing {
         self.send(Message::Runtime(path));
     }
 
-    pub fn note(&self, text: String) {
-        self.send(Message::Note(text));
+    pub fn note(&self, kind: NoteKind, text: String) {
+        self.send(Message::Note(Note { kind, text }));
     }
 
     fn send(&self, message: Message) {
@@ -121,7 +121,7 @@ impl Sink for ToWriter {
     }
 
     fn note(&self, text: String) {
-        let _ = self.messages.send(Message::Note(text));
+        let _ = self.messages.send(Message::Note(Note { kind: NoteKind::Stacks, text }));
     }
 }
 
@@ -132,7 +132,7 @@ fn run(mut pipeline: Pipeline, inbox: &Receiver<Message>, state: &State) -> (Pip
         result = match (result, message) {
             (Ok(()), Message::Batch(batch)) => pipeline.take(batch),
             (Ok(()), Message::Meet(pid)) => pipeline.meet(pid),
-            (Ok(()), Message::Note(text)) => pipeline.note(&text),
+            (Ok(()), Message::Note(note)) => pipeline.note(&note),
             (result, Message::Runtime(path)) => {
                 pipeline.add_runtime(path);
                 result

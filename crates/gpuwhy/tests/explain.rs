@@ -3,11 +3,14 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use gpuwhy_testbed::{Scenario, ScenarioTruth, Setup};
+use gpuwhy_analysis::rules::RULES;
+use gpuwhy_store::{KeptExplanation, keep_explanation};
+use gpuwhy_testbed::{SCENARIOS, Scenario, ScenarioTruth, Setup};
 use serde_json::Value;
 use support::{Place, gpuwhy, is_root, output, small_trace};
 
@@ -36,7 +39,9 @@ fn run(name: &str, seed: u64, healthy: bool) -> (ScenarioTruth, Value) {
     let truth = running.finish().unwrap();
     let (status, _) = tracing.wait_finished();
     assert!(status.success());
-    (truth, explain(&place.file(), &[]))
+    let explanation = explain(&place.file(), &[]);
+    assert_eq!(explain(&place.file(), &["--stored"]), explanation);
+    (truth, explanation)
 }
 
 fn is_right(truth: &ScenarioTruth, explanation: &Value) -> bool {
@@ -44,7 +49,7 @@ fn is_right(truth: &ScenarioTruth, explanation: &Value) -> bool {
     let blamed = first["culprit"]["pid"].as_u64();
     let expected = truth.culprit.as_ref().map(|culprit| &culprit.pids);
     let is_culprit = expected.is_none_or(|pids| pids.iter().any(|&pid| Some(u64::from(pid)) == blamed));
-    first["cause"].as_str() == truth.cause.map(|cause| cause.as_str()) && is_culprit
+    first["cause"].as_str() == truth.cause && is_culprit
 }
 
 fn grave(explanation: &Value) -> Vec<&Value> {
@@ -130,6 +135,35 @@ fn an_explanation_has_the_documented_fields() {
     for key in ["events", "lost", "sampled", "unattached"] {
         assert!(!explanation["coverage"][key].is_null(), "{key} is missing in {explanation:#}");
     }
+}
+
+#[test]
+fn every_cause_has_a_scenario_and_every_scenario_a_cause_that_is_known() {
+    let causes: BTreeSet<&str> = RULES.iter().map(|rule| rule.cause).collect();
+    let caused: BTreeSet<&str> = SCENARIOS.iter().filter_map(|scenario| scenario.cause).collect();
+    assert_eq!(caused, causes);
+}
+
+#[test]
+fn findings_that_are_stored_are_shown_with_who_found_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpuwhy-test.db");
+    small_trace::write(&file);
+    let name = file.to_str().unwrap();
+    let (code, _, stderr) = output(gpuwhy(&["explain", name, "--stored"]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("no findings are stored"), "{stderr}");
+
+    let mut found = explain(&file, &[]);
+    found["version"] = "0.0.7".into();
+    let kept = KeptExplanation { at_ns: 1, version: "0.0.7".into(), json: found.to_string() };
+    keep_explanation(&file, &kept, None).unwrap();
+    assert_eq!(explain(&file, &["--stored"]), found);
+    let (_, _, stderr) = output(gpuwhy(&["explain", name, "--stored"]));
+    assert!(stderr.contains("gpuwhy 0.0.7"), "{stderr}");
+    assert_ne!(explain(&file, &[])["version"], "0.0.7");
+    let (code, _, stderr) = output(gpuwhy(&["explain", name, "--stored", "--pid", "1"]));
+    assert_eq!(code, 2, "{stderr}");
 }
 
 #[test]

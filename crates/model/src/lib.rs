@@ -5,10 +5,13 @@
 
 mod api;
 mod call;
+mod cause;
 mod cost;
 mod finding;
 mod histogram;
 mod loss;
+mod moment;
+mod note;
 mod process;
 mod session;
 mod stack;
@@ -17,13 +20,16 @@ mod wait;
 
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, ThreadId, ThreadTimes, Wait};
+pub use cause::Cause;
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use finding::{
-    Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, Role,
+    Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
 pub use histogram::Histogram;
 pub use loss::{LossReason, Losses};
+pub use moment::UnixNs;
+pub use note::{Note, NoteKind};
 pub use process::{LifeKind, Process, ProcessLife};
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};

@@ -5,6 +5,7 @@
 
 mod answer;
 mod error;
+mod explanations;
 mod filter;
 mod functions;
 mod guard;
@@ -21,6 +22,7 @@ mod writer;
 
 pub use answer::{Answer, Limits, Truncation, Value};
 pub use error::{QueryError, StoreError};
+pub use explanations::{KeptExplanation, keep_explanation};
 pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};

@@ -7,6 +7,10 @@ use rusqlite::{Connection, Result};
 
 use crate::schema::{self, Table};
 
+/// What stands for the kind of a note, as the migration fills it.
+pub(crate) const NOTE_KIND: &str =
+    "CASE WHEN text GLOB 'attached *' OR text GLOB 'tracing *' THEN 'attached' ELSE 'other' END";
+
 /// Puts stand-ins before every table that has fewer columns than today's, or is not there, and today's views over them.
 pub(crate) fn stand_in(connection: &Connection) -> Result<()> {
     // Changing it later would delete the stand-ins.
@@ -28,6 +32,7 @@ fn columns(connection: &Connection, table: &str) -> Result<BTreeSet<String>> {
 fn view_of(table: &Table, there: &BTreeSet<String>) -> String {
     let column = |name: &'static str| match there.contains(name) {
         true => name.to_owned(),
+        false if table.name == "warnings" && name == "kind" => format!("{NOTE_KIND} AS kind"),
         false => format!("{} AS {name}", otherwise(name)),
     };
     let selected: Vec<String> = table.columns.iter().map(|listed| column(listed.name)).collect();

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpuwhy_model::{
-    Call, CallClass, Frame, Histogram, IoRequest, IoUsage, KernelWork, Layer, ModuleId, OpId, Process, ProcessId,
+    Call, CallClass, Frame, Histogram, IoRequest, IoUsage, KernelWork, Layer, ModuleId, Note, OpId, Process, ProcessId,
     ProcessLife, PythonEnd, Span, StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, ThreadTimes,
     WaitTarget, WalkEnd,
 };
@@ -121,7 +121,7 @@ pub struct SessionFacts {
     pub seen: Option<u64>,
     pub stored: u64,
     pub losses: BTreeMap<String, u64>,
-    pub warnings: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

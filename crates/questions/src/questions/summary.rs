@@ -1,4 +1,5 @@
 use clap::Args;
+use gpuwhy_model::UnixNs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -54,10 +55,13 @@ pub struct Totals {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct SessionSummary {
+    #[schemars(with = "UnixNs")]
     pub started_ns: u64,
     /// Absent while it runs, and when the tracer was killed.
+    #[schemars(with = "Option<UnixNs>")]
     pub ended_ns: Option<u64>,
     /// When it last wrote.
+    #[schemars(with = "UnixNs")]
     pub last_commit_ns: u64,
     /// How it ended: `finished`, `interrupted`, `disk full`; absent like `ended_ns`.
     pub end_reason: Option<String>,
@@ -144,7 +148,7 @@ impl Ask for Summary {
 
     fn ask(&self, asked: &Asked<'_>) -> Result<TraceSummary, AskError> {
         let reading = asked.read(&self.part)?;
-        let basis = Basis::of(&reading)?;
+        let basis = Basis::read(&reading)?;
         let functions = all_functions(&reading)?;
         let [from, to, ..] = reading.bounds();
         let mut processes: Vec<ProcessSummary> = reading.select(PROCESSES, &reading.bucket_bounds())?;

@@ -351,6 +351,13 @@ tables! {
         session_id INTEGER "" "Session.";
         at_ns INTEGER "ns since epoch" "When.";
         text TEXT "" "The warning.";
+        kind TEXT "" "What it is about: `attached` (what is traced), `not-attached`, `suspended`, `clock`, `stacks`, `other`. All but the first tell of something that was not seen.";
+    }
+    table explanations "What was found when a session ended, about the whole file as it was then." {
+        session_id INTEGER "" "Session.";
+        at_ns INTEGER "ns since epoch" "When it was found.";
+        version TEXT "" "The gpuwhy that found it.";
+        explanation TEXT "" "The object that `gpuwhy explain --json` prints.";
     }
     table clock_anchors "Pairs of kernel time and Unix time, taken now and then." {
         session_id INTEGER "" "Session.";

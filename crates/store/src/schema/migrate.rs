@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/1_to_2.sql"),
     include_str!("migrations/2_to_3.sql"),
     include_str!("migrations/3_to_4.sql"),
+    include_str!("migrations/4_to_5.sql"),
 ];
 
 /// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`.

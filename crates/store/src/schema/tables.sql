@@ -38,7 +38,15 @@ CREATE TABLE losses (
 CREATE TABLE warnings (
   session_id INTEGER NOT NULL,
   at_ns INTEGER NOT NULL,
-  text TEXT NOT NULL
+  text TEXT NOT NULL,
+  kind TEXT NOT NULL DEFAULT 'other'
+) STRICT;
+
+CREATE TABLE explanations (
+  session_id INTEGER PRIMARY KEY,
+  at_ns INTEGER NOT NULL,
+  version TEXT NOT NULL,
+  explanation TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE clock_anchors (

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use gpuwhy_capture::StackHash;
-use gpuwhy_model::{LossReason, Losses, Row, SessionEnd, Stack, Totals};
+use gpuwhy_model::{LossReason, Losses, Note, NoteKind, Row, SessionEnd, Stack, Totals};
 
 use crate::clock::Reading;
 use crate::items::Item;
@@ -26,7 +26,7 @@ enum Message {
     Batch(Vec<Item>),
     Meet(u32),
     Runtime(PathBuf),
-    Note(String),
+    Note(Note),
     ForgetStacks,
 }
 
@@ -70,8 +70,8 @@ impl NamingThread {
         self.send(Message::Runtime(path));
     }
 
-    pub fn note(&self, text: String) {
-        self.send(Message::Note(text));
+    pub fn note(&self, kind: NoteKind, text: String) {
+        self.send(Message::Note(Note { kind, text }));
     }
 
     /// Stacks get new numbers from now on; the kernel side tells of them again.
@@ -135,7 +135,7 @@ impl stacks::Receiver for ToNaming {
     }
 
     fn note(&self, text: String) {
-        let _ = self.messages.send(Message::Note(text));
+        let _ = self.messages.send(Message::Note(Note { kind: NoteKind::Stacks, text }));
     }
 }
 
@@ -162,7 +162,7 @@ impl Naming {
             let rows = match message {
                 Message::Batch(batch) => self.pipeline.name(batch),
                 Message::Meet(pid) => self.pipeline.meet(pid),
-                Message::Note(text) => vec![note(text)],
+                Message::Note(note) => vec![now(note)],
                 Message::ForgetStacks => self.pipeline.forget_stacks(),
                 Message::Runtime(path) => {
                     self.pipeline.add_runtime(path);
@@ -218,6 +218,7 @@ impl Naming {
             self.state.wants_stacks.store(true, Ordering::Relaxed);
         }
         if !notes.is_empty() {
+            let note = |text| now(Note { kind: NoteKind::Other, text });
             self.give(notes.into_iter().map(note).collect());
         }
     }
@@ -270,6 +271,6 @@ impl Naming {
     }
 }
 
-fn note(text: String) -> Row {
-    Row::Note { at_ns: Reading::now().unix_ns, text }
+fn now(note: Note) -> Row {
+    Row::Note { at_ns: Reading::now().unix_ns, note }
 }

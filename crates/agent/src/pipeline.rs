@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gpuwhy_apis::{row, rows};
+use gpuwhy_apis::rows;
 use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, Name, OpId, ProcessLife, PythonEnd, Row, RungChange,
-    StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd,
-    WorkKind,
+    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, Name, Note, NoteKind, OpId, ProcessLife, PythonEnd,
+    Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals, Wait,
+    WaitReason, WalkEnd, WorkKind,
 };
 use hashbrown::HashMap;
 
@@ -186,10 +186,7 @@ impl Pipeline {
     fn rung(&mut self, news: RungNews, rows: &mut Vec<Row>) {
         let at_ns = self.clock.unix_ns(news.at_ns);
         let process = self.processes.id(news.pid, at_ns, rows);
-        let RungNews { row: op, rung, fraction, reason, pid, .. } = news;
-        let name = row(op.into()).map_or("?", |row| row.api.name);
-        let who = self.processes.process_name(pid);
-        rows.push(Row::Note { at_ns, text: format!("{name} of {who} ({pid}): {rung}; {reason}") });
+        let RungNews { row: op, rung, fraction, reason, .. } = news;
         rows.push(Row::RungChange(RungChange { at_ns, process, op: self.ops[op as usize], rung, fraction, reason }));
     }
 
@@ -296,8 +293,8 @@ impl Pipeline {
         let now = Reading::now();
         if let Some(anchor) = self.clock.check(now) {
             rows.push(Row::ClockAnchor { monotonic_ns: anchor.monotonic_ns, unix_offset_ns: anchor.offset_ns });
-            let text = "the wall clock was set during the trace; later times follow the new setting".to_owned();
-            rows.push(Row::Note { at_ns: now.unix_ns, text });
+            let text = "the wall clock was set during the trace; later times follow the new setting";
+            rows.push(Row::Note { at_ns: now.unix_ns, note: Note::new(NoteKind::Clock, text) });
         }
         let Usage { wall_ns, cpu_ns, hooks_ns, call_program_ns } = tick.usage;
         let bucket_ns = self.bucket_ns;

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender};
 use gpuwhy_apis::row;
 use gpuwhy_capture::{FileMapped, RawCall, Record, ThreadSnapshot, Tracer, capabilities};
-use gpuwhy_model::{LifeKind, LossReason, Totals};
+use gpuwhy_model::{LifeKind, LossReason, NoteKind, Totals};
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
@@ -103,9 +103,9 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
     for warning in std::mem::take(&mut run.tracer.warnings) {
-        run.naming.note(warning);
+        run.naming.note(NoteKind::NotAttached, warning);
     }
-    run.naming.note(format!("tracing {} functions", run.probes));
+    run.naming.note(NoteKind::Attached, format!("tracing {} functions", run.probes));
     let child = run.start_command(&options.target);
     let ended = child.and_then(|child| run.until_ended(options.duration, child, signals));
     run.finish();
@@ -183,7 +183,7 @@ impl Run<'_> {
                     tracing::warn!("{error:#}");
                 }
             }
-            FromFinder::Note(text) => self.naming.note(text),
+            FromFinder::Note(text) => self.naming.note(NoteKind::NotAttached, text),
             FromFinder::FirstLookDone => {}
         }
     }
@@ -193,13 +193,15 @@ impl Run<'_> {
         let attached = match self.tracer.attach(found.file, &found.path(), &found.image) {
             Ok(Some(attached)) => attached,
             Ok(None) => return,
-            Err(error) => return self.naming.note(format!("{name} is not attached: {error:#}")),
+            Err(error) => {
+                return self.naming.note(NoteKind::NotAttached, format!("{name} is not attached: {error:#}"));
+            }
         };
         self.probes += attached.probes;
         let library = found.image.library.unwrap_or_default();
-        self.naming.note(format!("attached {name} ({library}, {} functions)", attached.probes));
+        self.naming.note(NoteKind::Attached, format!("attached {name} ({library}, {} functions)", attached.probes));
         for (symbol, why) in attached.refused {
-            self.naming.note(format!("not attached in {name}: {symbol}: {why}"));
+            self.naming.note(NoteKind::NotAttached, format!("not attached in {name}: {symbol}: {why}"));
         }
         if self.learns_devices {
             self.tracer.learn(&found.path(), &found.image);
@@ -272,12 +274,12 @@ impl Run<'_> {
         self.tracer.suspend();
         let records = self.tracer.drain();
         self.take(records, true);
-        self.naming.note("suspended; no call is seen until it is continued".to_owned());
+        self.naming.note(NoteKind::Suspended, "suspended; no call is seen until it is continued".to_owned());
         let since = Instant::now();
         // SAFETY: raising a signal has no preconditions; the process stops here until somebody continues it.
         unsafe { libc::raise(libc::SIGSTOP) };
         self.governor.resume(self.tracer.resume());
-        self.naming.note(format!("continued after {:.1} s", since.elapsed().as_secs_f64()));
+        self.naming.note(NoteKind::Suspended, format!("continued after {:.1} s", since.elapsed().as_secs_f64()));
     }
 
     /// The command gets the signal too, unless its terminal has already sent it, and a moment to end by itself.
@@ -394,7 +396,7 @@ impl Run<'_> {
         let (counts, threads) = self.tracer.tick()?;
         let Second { taken_ns, usage, worst, news } = self.governor.second(self.tracer, &counts, &threads);
         if let Some(news) = news {
-            self.naming.note(news.to_owned());
+            self.naming.note(NoteKind::Other, news.to_owned());
         }
         let mut counts: Vec<Counted> = counts.into_iter().map(Counted::exactly).collect();
         for owner in self.tracer.suspects() {

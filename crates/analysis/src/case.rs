@@ -1,7 +1,7 @@
 //! What a rule is asked about, and what it may answer.
 
 use gpuwhy_model::{
-    Cause, Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, Symptom, ThreadId, Victim,
+    Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, Symptom, ThreadId, Victim,
 };
 use gpuwhy_window::CallSum;
 
@@ -36,18 +36,28 @@ pub struct ThreadCase<'s, 'w> {
 }
 
 pub enum Verdict {
+    /// Its number and its cause's title are still to come.
     Found(Box<Finding>),
     RuledOut {
-        cause: Cause,
+        cause: &'static str,
         why: String,
         /// Of the thread's time, to choose the most telling reason.
         share: f64,
+        /// Whether the share is the reason: so little is nothing.
+        is_too_little: bool,
     },
+}
+
+impl Verdict {
+    /// Of a job, where no thread's time counts.
+    pub fn ruled_out(cause: &'static str, why: String) -> Self {
+        Self::RuledOut { cause, why, share: 0.0, is_too_little: false }
+    }
 }
 
 /// A finding before it is weighed.
 pub struct Draft {
-    pub cause: Cause,
+    pub cause: &'static str,
     pub lost_ns: u64,
     pub summary: String,
     pub chain: Chain,
@@ -63,7 +73,7 @@ pub struct Draft {
 
 impl Draft {
     /// A grave finding that rests on sums, until more is said.
-    pub fn new(cause: Cause, lost_ns: u64, summary: String, chain: Chain) -> Self {
+    pub fn new(cause: &'static str, lost_ns: u64, summary: String, chain: Chain) -> Self {
         Self {
             cause,
             lost_ns,
@@ -90,14 +100,14 @@ impl<'w> ThreadCase<'_, 'w> {
     }
 
     /// The usual answer to a cause that takes next to nothing.
-    pub fn too_little(&self, cause: Cause, lost_ns: u64) -> Option<Verdict> {
+    pub fn too_little(&self, cause: &'static str, lost_ns: u64) -> Option<Verdict> {
         let share = self.share(lost_ns);
         let why = format!("{} of the time of {}", percent(share), self.name());
-        (share < LOW_SHARE).then_some(Verdict::RuledOut { cause, why, share })
+        (share < LOW_SHARE).then_some(Verdict::RuledOut { cause, why, share, is_too_little: true })
     }
 
-    pub fn rule_out(&self, cause: Cause, lost_ns: u64, why: String) -> Verdict {
-        Verdict::RuledOut { cause, why, share: self.share(lost_ns) }
+    pub fn rule_out(&self, cause: &'static str, lost_ns: u64, why: String) -> Verdict {
+        Verdict::RuledOut { cause, why, share: self.share(lost_ns), is_too_little: false }
     }
 
     /// Weighs a draft: how grave, how sure.
@@ -110,7 +120,7 @@ impl<'w> ThreadCase<'_, 'w> {
 
     fn finding(&self, draft: Draft) -> Finding {
         let share = self.share(draft.lost_ns);
-        let confidence = confidence::of(&draft.chain, draft.backing, self.situation.window);
+        let confidence = confidence::weigh(&draft.chain, draft.backing, self.situation.window);
         let most_severe = if confidence < LEAST_CONFIDENCE { Severity::Low } else { draft.most_severe };
         let calls_total = self.thread.calls_made();
         let impact = Impact {
@@ -121,7 +131,9 @@ impl<'w> ThreadCase<'_, 'w> {
         };
         Finding {
             id: String::new(),
-            cause: draft.cause,
+            cause: draft.cause.into(),
+            title: String::new(),
+            is_problem: true,
             severity: severity_of(share).min(most_severe),
             confidence,
             summary: draft.summary,

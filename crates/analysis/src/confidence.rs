@@ -29,7 +29,7 @@ impl Backing {
     pub const SUMS: Self = Self { share: 1.0, records: u64::MAX };
 }
 
-pub(crate) fn of(chain: &Chain, backing: Backing, window: &Window) -> f64 {
+pub(crate) fn weigh(chain: &Chain, backing: Backing, window: &Window) -> f64 {
     let edges: f64 = chain.edges().map(|edge| weight(edge.evidence)).product();
     let share = if backing.share.is_finite() { (backing.share / NEARLY_ALL).clamp(0.0, 1.0) } else { 0.0 };
     let confidence = edges * share * (1.0 - lost_share(window));

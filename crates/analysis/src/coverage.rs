@@ -2,30 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, Cause, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
+use gpuwhy_model::{CallClass, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
 use gpuwhy_window::CallSum;
 
+use crate::rules;
 use crate::situation::Situation;
 use crate::words::{percent, share};
-
-/// Causes that are found in calls, and in which.
-const BY_CALLS: &[(Cause, &[CallClass])] = &[
-    (Cause::AllocChurn, &[CallClass::Alloc, CallClass::Free]),
-    (Cause::MemoryLeak, &[CallClass::Alloc, CallClass::Free]),
-    (Cause::SyncStorm, &[CallClass::Sync]),
-    (Cause::LaunchBound, &[CallClass::Launch]),
-    (Cause::PageableCopy, &[CallClass::Copy]),
-    (Cause::LazyLoad, &[CallClass::Module]),
-    (Cause::GraphRecapture, &[CallClass::Graph]),
-];
-
-/// Notes of a session that tell of no gap, by how they begin.
-const NO_GAPS: &[&str] = &["attached ", "tracing "];
 
 /// A function that was seen this much of the time was seen.
 const SEEN: f64 = 0.995;
 
-pub(crate) fn of(situation: &Situation<'_>) -> Coverage {
+pub(crate) fn coverage(situation: &Situation<'_>) -> Coverage {
     let window = situation.window;
     let calls = window.call_sums.iter().fold(0u64, |sum, calls| sum.saturating_add(calls.seen));
     let others = window.stretches.rows.len() + window.kernel_work.rows.len() + window.io_requests.rows.len();
@@ -66,16 +53,11 @@ pub fn seen_in_part(op: &str, seen: u64, calls: u64) -> Option<Sampled> {
     (fraction < SEEN).then(|| Sampled { op: op.to_owned(), fraction: rounded })
 }
 
-/// Whether a note of a session tells of something that could not be seen.
-pub fn tells_of_gap(note: &str) -> bool {
-    !NO_GAPS.iter().any(|start| note.starts_with(start))
-}
-
 /// Adds to what was ruled out from calls how many of those were not seen.
 pub(crate) fn note_gaps(situation: &Situation<'_>, ruled_out: &mut [RuledOut]) {
     for one in ruled_out {
-        let Some((_, classes)) = BY_CALLS.iter().find(|(cause, _)| *cause == one.cause) else { continue };
-        let of_class = |sum: &&CallSum| situation.class_of(sum.op).is_some_and(|class| classes.contains(&class));
+        let Some(rule) = rules::find(&one.cause) else { continue };
+        let of_class = |sum: &&CallSum| situation.class_of(sum.op).is_some_and(|class| rule.needs.contains(&class));
         let sums = situation.window.call_sums.iter().filter(of_class);
         let (seen, calls) = sums
             .fold((0u64, 0u64), |(seen, calls), sum| (seen.saturating_add(sum.seen), calls.saturating_add(sum.calls)));
@@ -96,8 +78,8 @@ fn unattached(situation: &Situation<'_>) -> Vec<String> {
     if read < SEEN && !window.stretches.spans.is_empty() {
         gaps.push(format!("so many waits that those of {} of the time were read", percent(read)));
     }
-    let notes = window.sessions.iter().flat_map(|session| &session.warnings);
-    gaps.extend(notes.filter(|note| tells_of_gap(note)).cloned());
+    let notes = window.sessions.iter().flat_map(|session| &session.notes);
+    gaps.extend(notes.filter(|note| note.kind.tells_of_gap()).map(|note| note.text.clone()));
     gaps
 }
 

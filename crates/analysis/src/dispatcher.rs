@@ -68,7 +68,7 @@ fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<
     let launches = calls.iter().filter(|sum| situation.is_launch(sum.op));
     let launches = launches.fold(0u64, |all, sum| all.saturating_add(sum.calls));
     let waits = waits::sum_up(situation, id, &sum.times, &calls);
-    let parts = parts::of(situation, &sum.times, &calls, &waits);
+    let parts = parts::divide(situation, &sum.times, &calls, &waits);
     let from_ns = sum.times.bucket_ns.max(window.from_ns);
     let to_ns = sum.last_bucket_ns.saturating_add(SECOND_NS).min(window.to_ns).max(from_ns);
     let found = steps::find(situation, id, &calls, sum.times.wall_ns);

@@ -17,8 +17,9 @@ pub fn explain(window: &Window) -> Explanation {
     coverage::note_gaps(&situation, &mut ruled_out);
     Explanation {
         schema: Explanation::SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         window: Span { from_ns: window.from_ns, to_ns: window.to_ns },
-        coverage: coverage::of(&situation),
+        coverage: coverage::coverage(&situation),
         findings,
         ruled_out,
         threads: dispatchers.iter().map(|thread| breakdown(&situation, thread)).collect(),

@@ -38,6 +38,6 @@ mod words;
 
 pub use causes::causes_markdown;
 pub use confidence::HIGH as HIGH_CONFIDENCE;
-pub use coverage::{seen_in_part, tells_of_gap};
+pub use coverage::seen_in_part;
 pub use explain::explain;
 pub use threads::{DispatchThread, DispatchThreads, StepParts};

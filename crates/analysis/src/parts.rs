@@ -48,7 +48,7 @@ impl Parts {
     }
 }
 
-pub(crate) fn of(situation: &Situation<'_>, times: &ThreadTimes, calls: &[&CallSum], waits: &Waits) -> Parts {
+pub(crate) fn divide(situation: &Situation<'_>, times: &ThreadTimes, calls: &[&CallSum], waits: &Waits) -> Parts {
     split(times, calls, waits, &by_function(situation, calls))
 }
 

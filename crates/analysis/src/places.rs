@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpuwhy_model::{
-    Call, Frame, FrameKind, ModuleId, Place, PythonEnd, Role, StackId, Stretch, TargetId, ThreadId, WalkEnd,
+    Call, Frame, FrameKind, ModuleId, Place, PlaceKind, PythonEnd, Role, StackId, Stretch, TargetId, ThreadId, WalkEnd,
 };
 use gpuwhy_window::{LoadedStack, is_same_origin};
 
@@ -98,7 +98,7 @@ fn of_stack(stack: &LoadedStack, role: Role) -> Vec<Place> {
 fn place(frame: &Frame, role: Role) -> Option<Place> {
     let file = frame.file.clone().or_else(|| frame.module.clone())?;
     let function = (!frame.function.is_empty()).then(|| frame.function.clone());
-    Some(Place { kind: frame.kind.as_str(), file, line: frame.line, function, role })
+    Some(Place { kind: frame.kind.into(), file, line: frame.line, function, role })
 }
 
 /// Where the calls wanted of a thread were made; the module they were issued from where no stack was taken.
@@ -122,7 +122,7 @@ pub(crate) fn of_calls(situation: &Situation<'_>, thread: ThreadId, is_wanted: i
 
 pub(crate) fn of_module(situation: &Situation<'_>, module: Option<ModuleId>) -> Option<Place> {
     let path = situation.window.modules.get(&module?)?;
-    Some(Place { kind: "module", file: path.clone(), line: None, function: None, role: Role::Victim })
+    Some(Place { kind: PlaceKind::Module, file: path.clone(), line: None, function: None, role: Role::Victim })
 }
 
 /// Where a thread waited.

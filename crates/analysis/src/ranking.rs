@@ -3,31 +3,39 @@
 use gpuwhy_model::{Cause, Evidence, Finding, RuledOut, Severity};
 
 use crate::case::Verdict;
-
-/// A cause that another one of the same thread explains: the first makes the second superfluous.
-const EXPLAINED_BY: &[(Cause, Cause)] = &[
-    (Cause::SyncStorm, Cause::GpuBusy),
-    (Cause::AllocChurn, Cause::DriverCall),
-    (Cause::LazyLoad, Cause::DriverCall),
-    (Cause::GraphRecapture, Cause::LaunchBound),
-];
+use crate::rules;
 
 /// Of a thread's time.
 const LITTLE: f64 = 0.05;
 
 pub(crate) fn rank(verdicts: Vec<Verdict>) -> (Vec<Finding>, Vec<RuledOut>) {
     let mut findings = Vec::new();
-    let mut ruled_out: Vec<(Cause, String, f64)> = Vec::new();
+    let mut ruled_out = Vec::new();
     for verdict in verdicts {
         match verdict {
-            Verdict::Found(finding) => merge(&mut findings, *finding),
-            Verdict::RuledOut { cause, why, share } => ruled_out.push((cause, why, share)),
+            Verdict::Found(finding) => merge(&mut findings, titled(*finding)),
+            Verdict::RuledOut { cause, why, share, is_too_little } => {
+                ruled_out.push((ruled_out_line(cause.into(), why, is_too_little.then_some(share)), share));
+            }
         }
     }
     drop_explained(&mut findings);
     sort(&mut findings);
     let most_telling = most_telling(ruled_out, &findings);
     (findings, most_telling)
+}
+
+/// With the words of its rule.
+fn titled(mut finding: Finding) -> Finding {
+    if let Some(rule) = rules::find(&finding.cause) {
+        (finding.title, finding.is_problem) = (rule.title.to_owned(), rule.is_problem);
+    }
+    finding
+}
+
+fn ruled_out_line(cause: Cause, why: String, share: Option<f64>) -> RuledOut {
+    let title = rules::find(&cause).map_or_else(String::new, |rule| rule.title.to_owned());
+    RuledOut { cause, title, why, share }
 }
 
 /// Threads of one process that suffer from the same culprit are one finding, told of the one that suffers most.
@@ -57,15 +65,19 @@ fn is_same_culprit(one: &Finding, other: &Finding) -> bool {
 
 fn drop_explained(findings: &mut Vec<Finding>) {
     let known: Vec<(Cause, u32, Severity)> =
-        findings.iter().map(|finding| (finding.cause, finding.victim.pid, finding.severity)).collect();
+        findings.iter().map(|finding| (finding.cause.clone(), finding.victim.pid, finding.severity)).collect();
     findings.retain(|finding| {
-        let is_explained = |&(cause, pid, severity): &(Cause, u32, Severity)| {
-            EXPLAINED_BY.contains(&(cause, finding.cause))
-                && pid == finding.victim.pid
-                && (severity >= finding.severity || finding.severity == Severity::Low)
+        let is_explained = |(cause, pid, severity): &(Cause, u32, Severity)| {
+            explains_away(cause, &finding.cause)
+                && *pid == finding.victim.pid
+                && (*severity >= finding.severity || finding.severity == Severity::Low)
         };
         !known.iter().any(is_explained)
     });
+}
+
+fn explains_away(cause: &Cause, other: &Cause) -> bool {
+    rules::find(cause).is_some_and(|rule| rule.explains_away.contains(&other.as_str()))
 }
 
 /// What was lost, as far as it is sure; a cause that costs no time is weighed by its severity alone.
@@ -79,29 +91,33 @@ fn sort(findings: &mut [Finding]) {
         (place(one), is_said(other))
             .cmp(&(place(other), is_said(one)))
             .then(weight(other).total_cmp(&weight(one)))
-            .then(one.cause.cmp(&other.cause))
+            .then(rules::position(&one.cause).cmp(&rules::position(&other.cause)))
     });
     for (at, finding) in findings.iter_mut().enumerate() {
         finding.id = format!("f{}", at + 1);
     }
 }
 
-/// The grave ones first. A busy GPU is no problem, but says more than something that hardly takes any time.
+/// The grave ones first. What is no problem, like a busy GPU, says more than something that hardly takes any time.
 fn place(finding: &Finding) -> u8 {
-    let is_little = finding.impact.share < LITTLE || finding.cause == Cause::CpuPreempted;
+    let is_usual = rules::find(&finding.cause).is_some_and(|rule| rule.is_usual_when_low);
+    let is_little = finding.impact.share < LITTLE || is_usual;
     match finding.severity {
         Severity::High => 0,
         Severity::Medium => 1,
-        Severity::Low if finding.cause == Cause::GpuBusy => 3,
+        Severity::Low if !finding.is_problem => 3,
         Severity::Low if is_little => 4,
         Severity::Low => 2,
     }
 }
 
 /// One line for each cause that was not found: that of the thread that came closest.
-fn most_telling(mut ruled_out: Vec<(Cause, String, f64)>, findings: &[Finding]) -> Vec<RuledOut> {
-    ruled_out.retain(|(cause, _, _)| findings.iter().all(|finding| finding.cause != *cause));
-    ruled_out.sort_by(|one, other| one.0.cmp(&other.0).then(other.2.total_cmp(&one.2)));
-    ruled_out.dedup_by_key(|(cause, _, _)| *cause);
-    ruled_out.into_iter().map(|(cause, why, _)| RuledOut { cause, why }).collect()
+fn most_telling(mut ruled_out: Vec<(RuledOut, f64)>, findings: &[Finding]) -> Vec<RuledOut> {
+    ruled_out.retain(|(line, _)| findings.iter().all(|finding| finding.cause != line.cause));
+    ruled_out.sort_by(|(one, one_share), (other, other_share)| {
+        let by_rule = rules::position(&one.cause).cmp(&rules::position(&other.cause));
+        by_rule.then(other_share.total_cmp(one_share))
+    });
+    ruled_out.dedup_by(|(one, _), (other, _)| one.cause == other.cause);
+    ruled_out.into_iter().map(|(line, _)| line).collect()
 }

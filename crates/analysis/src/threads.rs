@@ -22,14 +22,14 @@ pub struct DispatchThreads<'w> {
 }
 
 impl<'w> DispatchThreads<'w> {
-    pub fn of(window: &'w Window) -> Self {
+    pub fn new(window: &'w Window) -> Self {
         let situation = Situation::new(window);
         Self { dispatchers: dispatchers(&situation), situation }
     }
 
     /// What is known of them is based on.
     pub fn coverage(&self) -> Coverage {
-        coverage::of(&self.situation)
+        coverage::coverage(&self.situation)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = DispatchThread<'_, 'w>> {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuwhy_model::{Call, Cause, Evidence, LifeKind, ProcessLife, Severity, WorkKind};
+use gpuwhy_model::{Call, Evidence, LifeKind, ProcessLife, Severity, WorkKind};
 use support::*;
 
 /// A wait after every launch.
@@ -26,9 +26,9 @@ fn storm() -> Scene {
 #[test]
 fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
     let explanation = storm().explained();
-    let finding = only(&explanation, Cause::SyncStorm);
+    let finding = only(&explanation, "sync-storm");
     assert!(finding.impact.share > 0.3, "{}", finding.impact.share);
-    innocent(&training(|_, _, _| {}).explained(), Cause::SyncStorm);
+    innocent(&training(|_, _, _| {}).explained(), "sync-storm");
 }
 
 /// The budget takes records of launches away first and then those of waits that are not slow; sums stay.
@@ -51,7 +51,7 @@ fn a_storm_is_one_also_where_most_or_all_of_its_launches_were_not_seen() {
             |call: &Call| (call.op != launch && call.op != sync) || keeps(call.start_ns - START_NS, call.op == launch);
         window.calls.rows.retain(is_kept);
         let explanation = gpuwhy_analysis::explain(&window);
-        let finding = only(&explanation, Cause::SyncStorm);
+        let finding = only(&explanation, "sync-storm");
         assert!(finding.impact.share > 0.3, "{}", finding.impact.share);
         assert_eq!(finding.chain.edges().last().unwrap().evidence, evidence);
     }
@@ -67,13 +67,13 @@ fn a_graph_launch_and_a_wait_a_step_is_healthy() {
         scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 950 * US, 5 * US).bytes = Some(64);
         scene.sync(thread, start_ns + MS, 9 * MS - 10 * US);
     }
-    innocent(&scene.explained(), Cause::SyncStorm);
+    innocent(&scene.explained(), "sync-storm");
 }
 
 #[test]
 fn an_application_that_computes_before_its_launches_has_no_fault() {
     // The loop computes 8 of its 20 ms; a wait for the GPU follows once a step.
-    innocent(&training(|_, _, _| {}).explained(), Cause::LaunchBound);
+    innocent(&training(|_, _, _| {}).explained(), "launch-bound");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn launches_that_fill_the_time_while_the_gpu_has_nothing_are_the_bound() {
         scene.sync(thread, start_ns + 49_100 * US, 20 * US);
     }
     let explanation = scene.explained();
-    assert_eq!(only(&explanation, Cause::LaunchBound).severity, Severity::High);
+    assert_eq!(only(&explanation, "launch-bound").severity, Severity::High);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn launches_that_block_because_the_queue_is_full_are_a_busy_gpu() {
     }
     let explanation = scene.explained();
     assert_eq!(grave(&explanation), []);
-    assert_eq!(explanation.findings[0].cause, Cause::GpuBusy);
+    assert_eq!(explanation.findings[0].cause, "gpu-busy");
 }
 
 #[test]
@@ -114,14 +114,14 @@ fn allocating_in_every_step_is_churn_and_allocating_at_the_start_is_not() {
         }
     });
     let explanation = churn.explained();
-    assert_eq!(only(&explanation, Cause::AllocChurn).r#where[0].file, "/opt/train.so");
+    assert_eq!(only(&explanation, "alloc-churn").r#where[0].file, "/opt/train.so");
     let warm_up = training(|scene, thread, at| {
         if at < 2 * S {
             scene.call(thread, "cuMemAlloc", at, 5 * MS).address = Some(at);
             scene.call(thread, "cuMemFree", at + 6 * MS, MS).address = Some(at);
         }
     });
-    innocent(&warm_up.explained(), Cause::AllocChurn);
+    innocent(&warm_up.explained(), "alloc-churn");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_driver_that_takes_long_for_a_few_calls_is_to_blame_and_not_the_program() {
         scene.call(thread, "cuMemFree", at + 6 * MS, 5 * US).address = Some(64);
     });
     let explanation = slow.explained();
-    let finding = only(&explanation, Cause::DriverCall);
+    let finding = only(&explanation, "driver-call");
     assert!(finding.summary.contains("cuMemAlloc"), "{}", finding.summary);
     let many = training(|scene, thread, at| {
         for pair in 0..20 {
@@ -143,7 +143,7 @@ fn a_driver_that_takes_long_for_a_few_calls_is_to_blame_and_not_the_program() {
             scene.work(thread, WorkKind::Ioctl, at + 151 * US, 98 * US, Some("cuMemFree"));
         }
     });
-    only(&many.explained(), Cause::AllocChurn);
+    only(&many.explained(), "alloc-churn");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_refused_allocation_is_explicit_and_grave_when_it_repeats_or_ends_the_proces
             });
         }
         let explanation = scene.explained();
-        let finding = only(&explanation, Cause::AllocFailed);
+        let finding = only(&explanation, "alloc-failed");
         assert_eq!(finding.confidence, 1.0);
         assert!(finding.summary.contains("2.0 GiB"), "{}", finding.summary);
         finding.severity
@@ -191,10 +191,10 @@ fn growing(frees: impl Fn(u64) -> bool) -> Scene {
 #[test]
 fn memory_that_only_grows_leaks_and_memory_that_is_freed_does_not() {
     let explanation = growing(|_| false).explained();
-    let finding = only(&explanation, Cause::MemoryLeak);
+    let finding = only(&explanation, "memory-leak");
     assert_eq!((finding.severity, finding.r#where[0].file.as_str()), (Severity::High, "/opt/train.so"));
-    innocent(&growing(|_| true).explained(), Cause::MemoryLeak);
-    innocent(&growing(|step| step > 100).explained(), Cause::MemoryLeak);
+    innocent(&growing(|_| true).explained(), "memory-leak");
+    innocent(&growing(|step| step > 100).explained(), "memory-leak");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn frees_whose_records_were_lost_are_no_leak() {
         number += 1;
         number % 10 != 0
     });
-    innocent(&gpuwhy_analysis::explain(&window), Cause::MemoryLeak);
+    innocent(&gpuwhy_analysis::explain(&window), "memory-leak");
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn asynchronous_copies_that_take_as_long_as_their_bytes_are_pageable() {
         .explained()
     };
     let explanation = copying(5 * MS);
-    assert!(only(&explanation, Cause::PageableCopy).summary.contains("6.0 GB/s"));
-    innocent(&copying(3 * US), Cause::PageableCopy);
+    assert!(only(&explanation, "pageable-copy").summary.contains("6.0 GB/s"));
+    innocent(&copying(3 * US), "pageable-copy");
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn code_that_is_loaded_in_every_step_is_lazy_and_at_the_start_it_is_not() {
         })
         .explained()
     };
-    only(&loading(10 * S), Cause::LazyLoad);
-    innocent(&loading(2 * S), Cause::LazyLoad);
+    only(&loading(10 * S), "lazy-load");
+    innocent(&loading(2 * S), "lazy-load");
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn a_capture_a_step_is_recapture_and_one_capture_for_all_is_not() {
         .explained()
     };
     let explanation = capturing(1);
-    assert!((only(&explanation, Cause::GraphRecapture).impact.share - 0.25).abs() < 0.01);
-    innocent(&capturing(500), Cause::GraphRecapture);
+    assert!((only(&explanation, "graph-recapture").impact.share - 0.25).abs() < 0.01);
+    innocent(&capturing(500), "graph-recapture");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_killed_worker_of_the_job_is_a_finding_and_a_stranger_is_not() {
         scene.explained()
     };
     let explanation = killed(4711);
-    let finding = only(&explanation, Cause::OomKill);
+    let finding = only(&explanation, "oom-kill");
     assert_eq!((finding.confidence, finding.culprit.as_ref().unwrap().pid), (1.0, 4800));
-    innocent(&killed(77), Cause::OomKill);
+    innocent(&killed(77), "oom-kill");
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpuwhy_analysis::explain;
 use gpuwhy_model::{
-    Call, CallClass, Cause, CpuTaker, Evidence, Explanation, GraphStep, Histogram, IoRequest, IoUsage, KernelWork,
-    Layer, LifeKind, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId,
-    TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
+    Call, CallClass, CpuTaker, Evidence, Explanation, GraphStep, Histogram, IoRequest, IoUsage, KernelWork, Layer,
+    LifeKind, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind,
+    ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
 use proptest::collection::vec;
@@ -52,7 +52,7 @@ fn rows_in_any_order_and_twice_give_the_same_first_cause() {
     let mut window = scene.finished();
     window.stretches.rows.reverse();
     let explanation = explain(&window);
-    assert_eq!(explanation.findings[0].cause, gpuwhy_model::Cause::IoWait);
+    assert_eq!(explanation.findings[0].cause, "io-wait");
     assert_eq!(explanation.findings[0].impact.share, 0.3);
 }
 
@@ -66,7 +66,7 @@ fn numbers_that_were_used_again_do_not_mix_two_threads_up() {
         scene.stretch(thread, at, Off::on(WaitReason::Futex, 4 * MS, lock, holder));
     })
     .explained();
-    let finding = only(&explanation, Cause::LockWait);
+    let finding = only(&explanation, "lock-wait");
     assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("holder"));
 }
 
@@ -77,7 +77,7 @@ fn a_wait_that_never_ended_is_on_the_clock_and_blames_nobody() {
     let wall_ns = scene.times(thread).wall_ns;
     scene.times(thread).blocked_ns[WaitReason::Futex as usize] = wall_ns * 2 / 5;
     let explanation = scene.explained();
-    let waits = explanation.findings.iter().filter(|finding| finding.cause == Cause::LockWait);
+    let waits = explanation.findings.iter().filter(|finding| finding.cause == "lock-wait");
     for finding in waits {
         assert!(finding.culprit.is_none() && finding.confidence <= 0.5, "{finding:#?}");
         assert_eq!(finding.chain.weakest(), Evidence::Missing);
@@ -97,7 +97,7 @@ fn a_clock_that_was_set_back_changes_no_blame() {
         stretch.start_ns = stretch.start_ns.saturating_sub(3_600_000 * MS);
     }
     let explanation = scene.explained();
-    let finding = only(&explanation, Cause::LockWait);
+    let finding = only(&explanation, "lock-wait");
     assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("holder"));
 }
 
@@ -107,7 +107,7 @@ fn what_is_ruled_out_says_when_calls_were_not_seen() {
     let launches = window.call_sums.iter_mut().find(|sum| sum.op == op("cuLaunchKernel")).unwrap();
     launches.calls *= 10;
     let explanation = explain(&window);
-    let why = &explanation.ruled_out.iter().find(|one| one.cause == gpuwhy_model::Cause::LaunchBound).unwrap().why;
+    let why = &explanation.ruled_out.iter().find(|one| one.cause == "launch-bound").unwrap().why;
     assert!(why.ends_with("; a gap in the trace: 10 % of these calls were seen"), "{why}");
     assert_eq!(explanation.coverage.sampled[0].fraction, 0.1);
 }
@@ -373,12 +373,15 @@ fn check(explanation: &Explanation) -> Result<(), TestCaseError> {
         prop_assert!((0.0..=1.0).contains(&finding.confidence), "{:?}", finding);
         prop_assert!((0.0..=1.0).contains(&finding.impact.share), "{:?}", finding);
         prop_assert!(finding.chain.edges().count() > 0 && !finding.fix.is_empty());
+        prop_assert!(!finding.title.is_empty(), "{:?}", finding);
     }
+    let text = serde_json::to_string(explanation).unwrap();
+    prop_assert_eq!(&serde_json::from_str::<Explanation>(&text).unwrap(), explanation);
     Ok(())
 }
 
 #[test]
-fn any_window_is_explained() {
+fn any_window_is_explained_and_its_explanation_can_be_read_back() {
     let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new(config);
     runner.run(&window(), |window| check(&explain(&window))).unwrap();

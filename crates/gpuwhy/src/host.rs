@@ -1,25 +1,28 @@
 //! What questions want of this host.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use gpuwhy_model::Explanation;
+use gpuwhy_questions::questions::demo::Demo;
 use gpuwhy_questions::{AskError, Control, Host};
 use serde_json::Value;
 
 use crate::commands::{check, demo};
 
-pub struct ThisHost;
-
-/// Long enough for every scenario to show.
-const DEMO: Duration = Duration::from_secs(5);
+#[derive(Default)]
+pub struct ThisHost {
+    /// Where the trace of a demo is kept, if it is.
+    pub demo_file: Option<PathBuf>,
+}
 
 impl Host for ThisHost {
     fn check(&self) -> Result<Value, AskError> {
         Ok(check::to_json(&gpuwhy_agent::check()))
     }
 
-    fn demo(&self, scenario: Option<&str>, healthy: bool, control: &Control) -> Result<Explanation, AskError> {
-        let run = demo::Run { scenario, healthy, duration: DEMO, out: None, control: control.clone() };
+    fn demo(&self, demo: &Demo, duration: Duration, control: &Control) -> Result<Explanation, AskError> {
+        let run = demo::Run { demo, duration, out: self.demo_file.as_deref(), control };
         run.explained().map_err(|error| AskError::Failed { message: format!("{error:#}") })
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: parses, calls, prints.
 
 mod commands;
+mod findings;
 mod host;
 mod print;
 mod top;

@@ -3,8 +3,7 @@
 
 mod support;
 
-use gpuwhy_questions::{Asked, Control, NoHost, QUESTIONS, Question, Traces};
-use gpuwhy_store::Limits;
+use gpuwhy_questions::{Asked, NoHost, QUESTIONS, Question, Traces};
 use serde_json::{Value, json};
 use support::{gpuwhy, output, small_trace};
 
@@ -25,7 +24,7 @@ fn every_question_has_the_same_answer_on_the_command_line() {
     let traces = Traces::new([file.clone()]);
     for question in QUESTIONS.iter().filter(|question| !question.acts && question.name != "check") {
         let (parameters, words) = needed(question);
-        let asked = Asked { traces: &traces, host: &NoHost, limits: Limits::default(), control: Control::default() };
+        let asked = Asked::new(&traces, &NoHost);
         let expected = question.ask(parameters, &asked);
         let arguments = [&["ask", "--json", "--db", file.to_str().unwrap(), question.name], words].concat();
         let (code, out, err) = output(gpuwhy(&arguments));

@@ -3,10 +3,13 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use gpuwhy_analysis::rules::RULES;
+use gpuwhy_store::{KeptExplanation, keep_explanation};
 use gpuwhy_testbed::{SCENARIOS, Scenario, ScenarioTruth, Setup, left_out};
 use serde_json::Value;
 use support::{Place, gpuwhy, needs_root, output, small_trace};
@@ -36,6 +39,7 @@ fn run(place: &Place, scenario: &Scenario, healthy: bool) -> (ScenarioTruth, Val
     let (status, _) = tracing.wait_finished();
     assert!(status.success());
     let explanation = explain(&place.file(), &[]);
+    assert_eq!(explain(&place.file(), &["--stored"]), explanation);
     std::fs::remove_file(place.file()).unwrap();
     (truth, explanation)
 }
@@ -141,6 +145,35 @@ fn an_explanation_has_the_documented_fields() {
     for key in ["events", "lost", "sampled", "unattached"] {
         assert!(!explanation["coverage"][key].is_null(), "{key} is missing in {explanation:#}");
     }
+}
+
+#[test]
+fn every_cause_has_a_scenario_and_every_scenario_a_cause_that_is_known() {
+    let causes: BTreeSet<&str> = RULES.iter().map(|rule| rule.cause).collect();
+    let caused: BTreeSet<&str> = SCENARIOS.iter().filter_map(|scenario| scenario.cause).collect();
+    assert_eq!(caused, causes);
+}
+
+#[test]
+fn findings_that_are_stored_are_shown_with_who_found_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpuwhy-test.db");
+    small_trace::write(&file);
+    let name = file.to_str().unwrap();
+    let (code, _, stderr) = output(gpuwhy(&["explain", name, "--stored"]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("no findings are stored"), "{stderr}");
+
+    let mut found = explain(&file, &[]);
+    found["version"] = "0.0.7".into();
+    let kept = KeptExplanation { at_ns: 1, version: "0.0.7".into(), json: found.to_string() };
+    keep_explanation(&file, &kept, None).unwrap();
+    assert_eq!(explain(&file, &["--stored"]), found);
+    let (_, _, stderr) = output(gpuwhy(&["explain", name, "--stored"]));
+    assert!(stderr.contains("gpuwhy 0.0.7"), "{stderr}");
+    assert_ne!(explain(&file, &[])["version"], "0.0.7");
+    let (code, _, stderr) = output(gpuwhy(&["explain", name, "--stored", "--pid", "1"]));
+    assert_eq!(code, 2, "{stderr}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::TimePart;
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::serde::Serialize, ::schemars::JsonSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(::serde::Deserialize, ::serde::Serialize, ::schemars::JsonSchema)]
         #[repr(u8)]
         pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant,)+ }
 

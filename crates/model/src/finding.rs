@@ -3,37 +3,13 @@
 //! The fields' names are a contract: the same object is printed, served over HTTP and returned over MCP.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Reference;
 use crate::api::words;
-use crate::stack::{PythonEnd, StackMoment, WalkEnd};
-
-words! {
-    /// Why a GPU waits. A closed list: other people's tools match on these words.
-    Cause {
-        CpuPreempted = "cpu-preempted",
-        CpuThrottled = "cpu-throttled",
-        LockWait = "lock-wait",
-        GilWait = "gil-wait",
-        IoWait = "io-wait",
-        PageFault = "page-fault",
-        MemoryReclaim = "memory-reclaim",
-        NetWait = "net-wait",
-        InputStarved = "input-starved",
-        DriverCall = "driver-call",
-        GpuBusy = "gpu-busy",
-        AllocChurn = "alloc-churn",
-        AllocFailed = "alloc-failed",
-        MemoryLeak = "memory-leak",
-        SyncStorm = "sync-storm",
-        LaunchBound = "launch-bound",
-        PageableCopy = "pageable-copy",
-        LazyLoad = "lazy-load",
-        GraphRecapture = "graph-recapture",
-        OomKill = "oom-kill",
-    }
-}
+use crate::cause::Cause;
+use crate::moment::UnixNs;
+use crate::stack::{FrameKind, PythonEnd, StackMoment, WalkEnd};
 
 words! {
     /// How much of the victim's time it takes. The order is from harmless to grave.
@@ -59,9 +35,11 @@ words! {
 }
 
 /// The answer to "why is my GPU waiting?".
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Explanation {
     pub schema: u32,
+    /// The gpuwhy that found this.
+    pub version: String,
     pub window: Span,
     pub coverage: Coverage,
     /// Root cause first.
@@ -75,14 +53,16 @@ impl Explanation {
     pub const SCHEMA: u32 = 1;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize, Serialize)]
 pub struct Span {
+    #[schemars(with = "UnixNs")]
     pub from_ns: u64,
+    #[schemars(with = "UnixNs")]
     pub to_ns: u64,
 }
 
 /// What an answer is based on.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Coverage {
     /// Records of all kinds in the window.
     pub events: u64,
@@ -95,7 +75,7 @@ pub struct Coverage {
     pub stacks: Vec<WalksEnded>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize, Serialize)]
 pub struct WalksEnded {
     pub moment: StackMoment,
     pub end: WalkEnd,
@@ -103,16 +83,20 @@ pub struct WalksEnded {
     pub count: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Sampled {
     pub op: String,
     pub fraction: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Finding {
     pub id: String,
     pub cause: Cause,
+    /// The cause in words for somebody who sees it for the first time.
+    pub title: String,
+    /// False for what is as it should be and only explains: a GPU that is busy.
+    pub is_problem: bool,
     pub severity: Severity,
     /// How sure it is that this is the cause and the culprit: 0 to 1.
     pub confidence: f64,
@@ -127,7 +111,7 @@ pub struct Finding {
     pub fix: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Impact {
     pub lost_ns: u64,
     /// Of the victim's time in the window.
@@ -136,7 +120,7 @@ pub struct Impact {
     pub calls_total: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Victim {
     pub pid: u32,
     pub tid: u32,
@@ -148,7 +132,7 @@ pub struct Victim {
     pub pod: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Symptom {
     pub op: String,
     pub p50_ns: u64,
@@ -156,7 +140,7 @@ pub struct Symptom {
     pub worst_ns: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Culprit {
     pub pid: u32,
     /// 0 when it is the process as a whole.
@@ -167,15 +151,37 @@ pub struct Culprit {
 }
 
 /// A place in the code.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Deserialize, Serialize)]
 pub struct Place {
-    /// `python`, `native` or `jit`; `module` where only the file is known.
-    pub kind: &'static str,
+    pub kind: PlaceKind,
     /// The source file; the file that holds the code where that is not known.
     pub file: String,
     pub line: Option<u32>,
     pub function: Option<String>,
     pub role: Role,
+}
+
+words! {
+    /// What kind of code it is.
+    PlaceKind {
+        Python = "python",
+        Native = "native",
+        Jit = "jit",
+        Kernel = "kernel",
+        /// Only the file is known.
+        Module = "module",
+    }
+}
+
+impl From<FrameKind> for PlaceKind {
+    fn from(kind: FrameKind) -> Self {
+        match kind {
+            FrameKind::Python => Self::Python,
+            FrameKind::Native => Self::Native,
+            FrameKind::Jit => Self::Jit,
+            FrameKind::Kernel => Self::Kernel,
+        }
+    }
 }
 
 words! {
@@ -187,8 +193,8 @@ words! {
 }
 
 /// From the stalled work to the culprit, one edge after the other. There is always one.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
-#[serde(into = "Vec<Edge>")]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+#[serde(into = "Vec<Edge>", try_from = "Vec<Edge>")]
 pub struct Chain {
     first: Edge,
     rest: Vec<Edge>,
@@ -215,13 +221,23 @@ impl Chain {
     }
 }
 
+impl TryFrom<Vec<Edge>> for Chain {
+    type Error = &'static str;
+
+    fn try_from(edges: Vec<Edge>) -> Result<Self, Self::Error> {
+        let mut edges = edges.into_iter();
+        let first = edges.next().ok_or("a chain of evidence has at least one edge")?;
+        Ok(Self { first, rest: edges.collect() })
+    }
+}
+
 impl From<Chain> for Vec<Edge> {
     fn from(chain: Chain) -> Self {
         std::iter::once(chain.first).chain(chain.rest).collect()
     }
 }
 
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Edge {
     pub what: String,
     pub evidence: Evidence,
@@ -230,14 +246,18 @@ pub struct Edge {
     pub refs: Vec<Reference>,
 }
 
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct RuledOut {
     pub cause: Cause,
+    /// The cause in words for somebody who sees it for the first time.
+    pub title: String,
     pub why: String,
+    /// Share of a thread's time, where that is why: so little is nothing.
+    pub share: Option<f64>,
 }
 
 /// Where the wall time of a thread that feeds a GPU went; the parts add up to it.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Breakdown {
     pub pid: u32,
     pub tid: u32,
@@ -248,7 +268,7 @@ pub struct Breakdown {
     pub steps: Option<Steps>,
 }
 
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Part {
     pub name: TimePart,
     pub ns: u64,
@@ -280,7 +300,7 @@ words! {
 }
 
 /// Iterations of a dispatch thread, found from the order of its calls.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Steps {
     pub count: u64,
     pub median_ns: u64,
@@ -291,13 +311,15 @@ pub struct Steps {
     pub change: Option<StepChange>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct StepChange {
+    #[schemars(with = "UnixNs")]
     pub at_ns: u64,
     pub factor: f64,
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests end that way")]
 mod tests {
     use super::*;
 
@@ -310,5 +332,12 @@ mod tests {
         let chain = Chain::starting(edge(Evidence::Explicit)).then(edge(Evidence::Inferred));
         assert_eq!(chain.weakest(), Evidence::Inferred);
         assert_eq!(chain.then(edge(Evidence::Missing)).weakest(), Evidence::Missing);
+    }
+
+    #[test]
+    fn a_chain_without_an_edge_cannot_be_read() {
+        assert!(Chain::try_from(Vec::new()).is_err());
+        let edges = vec![edge(Evidence::Explicit), edge(Evidence::Inferred)];
+        assert_eq!(Vec::from(Chain::try_from(edges.clone()).unwrap()), edges);
     }
 }

@@ -5,12 +5,15 @@
 
 mod api;
 mod call;
+mod cause;
 mod cost;
 mod finding;
 mod histogram;
 mod label;
 mod loss;
 mod meaning;
+mod moment;
+mod note;
 mod process;
 mod record;
 mod reference;
@@ -24,15 +27,18 @@ mod wait;
 
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, TargetId, ThreadId, ThreadTimes, Wait};
+pub use cause::Cause;
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use finding::{
-    Breakdown, Cause, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, Role,
+    Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
 pub use histogram::Histogram;
 pub use label::Label;
 pub use loss::{LossReason, Losses};
 pub use meaning::{GraphStep, Meaning, MemoryKind};
+pub use moment::UnixNs;
+pub use note::{Note, NoteKind};
 pub use process::{LifeKind, Process, ProcessLife};
 pub use record::{Cell, CellType, Column, Merge, Put, Record, Scalar, TableFacts, Take};
 pub use reference::{NoReference, RecordKind, Reference};

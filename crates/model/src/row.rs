@@ -4,7 +4,7 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, OpId,
+    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, Note, OpId,
     Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks, Stretch, TargetId,
     ThreadId, ThreadTimes, Totals, WaitTarget,
 };
@@ -39,7 +39,7 @@ pub enum Row {
     /// Something a person should know, in a sentence.
     Note {
         at_ns: u64,
-        text: String,
+        note: Note,
     },
     AgentUsage(AgentUsage),
     /// What the kernel side lost so far.

@@ -147,7 +147,7 @@ impl Asker {
     /// On the thread that waits for the disk.
     fn ask_here(&self, question: &Question, parameters: Value, control: Control) -> Result<Value, AskError> {
         let limits = Limits { time: self.bounds.time, ..Limits::default() };
-        let asked = Asked { traces: &self.traces, host: self.host.as_ref(), limits, control };
+        let asked = Asked { limits, control, ..Asked::new(&self.traces, self.host.as_ref()) };
         question.ask(parameters, &asked)
     }
 

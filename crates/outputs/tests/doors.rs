@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use gpuwhy_outputs::Refusal;
-use gpuwhy_questions::{Asked, Control, NoHost, QUESTIONS, Question, Traces};
+use gpuwhy_questions::{Asked, NoHost, QUESTIONS, Question, Traces};
 use gpuwhy_store::Limits;
 use serde_json::{Value, json};
 use support::stdio::Assistant;
@@ -25,7 +25,7 @@ fn parameters(question: &Question) -> Vec<Value> {
 fn asked_directly(question: &Question, parameters: &Value, file: &Path) -> (Value, bool) {
     let traces = Traces::new([file.to_owned()]);
     let limits = Limits { time: gpuwhy_outputs::Bounds::default().time, ..Limits::default() };
-    let asked = Asked { traces: &traces, host: &NoHost, limits, control: Control::default() };
+    let asked = Asked { limits, ..Asked::new(&traces, &NoHost) };
     match question.ask(parameters.clone(), &asked) {
         Ok(answer) => (answer, false),
         Err(error) => (Refusal::from(error).to_json(), true),

@@ -213,8 +213,8 @@ fn a_question_that_panics_is_an_error_and_no_more() {
 
         fn demo(
             &self,
-            _: Option<&str>,
-            _: bool,
+            _: &gpuwhy_questions::questions::demo::Demo,
+            _: Duration,
             _: &gpuwhy_questions::Control,
         ) -> Result<gpuwhy_model::Explanation, gpuwhy_questions::AskError> {
             panic!("as a test does");

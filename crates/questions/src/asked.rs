@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use gpuwhy_store::{Limits, Trace};
 
@@ -60,14 +61,37 @@ impl Default for Control {
     }
 }
 
+/// How much an answer may hold that comes as a whole and not in pages. Whoever serves others allows little.
+#[derive(Clone, Copy, Debug)]
+pub struct Bulk {
+    /// Of anybody's own statement.
+    pub statement: Limits,
+    /// Stacks that become lines of text, those with the most time first, and their frames all together.
+    pub folded_stacks: usize,
+    pub folded_frames: usize,
+}
+
+impl Default for Bulk {
+    fn default() -> Self {
+        let statement = Limits { rows: 10_000, time: Duration::from_secs(10), bytes: 1 << 20 };
+        Self { statement, folded_stacks: 2_000, folded_frames: 20_000 }
+    }
+}
+
 pub struct Asked<'a> {
     pub traces: &'a Traces,
     pub host: &'a dyn Host,
     pub limits: Limits,
+    pub bulk: Bulk,
     pub control: Control,
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// With the usual limits, and nobody who would withdraw the question.
+    pub fn new(traces: &'a Traces, host: &'a dyn Host) -> Self {
+        Self { traces, host, limits: Limits::default(), bulk: Bulk::default(), control: Control::default() }
+    }
+
     /// Opens a part of a trace; what is read from it stops when nobody waits for the answer any more.
     pub fn read(&self, part: &Part) -> Result<Reading, AskError> {
         let trace = Trace::open_as_newest(self.traces.path(part.trace.as_deref())?)?;

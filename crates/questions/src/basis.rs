@@ -1,7 +1,7 @@
 //! What an answer is based on.
 
-use gpuwhy_analysis::{seen_in_part, tells_of_gap};
-use gpuwhy_model::{Coverage, Span};
+use gpuwhy_analysis::seen_in_part;
+use gpuwhy_model::{Coverage, NoteKind, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,12 +24,14 @@ impl Basis {
         Self { trace, window: reading.span, coverage }
     }
 
-    pub fn of(reading: &Reading) -> Result<Self, AskError> {
+    pub fn read(reading: &Reading) -> Result<Self, AskError> {
         let ops: Vec<OfOp> = reading.select(OPS, &reading.bucket_bounds())?;
         let lost: Vec<Lost> = reading.select("SELECT reason, sum(count) AS count FROM losses GROUP BY reason", &[])?;
-        let notes: Vec<Note> = reading.select("SELECT DISTINCT text FROM warnings ORDER BY at_ns LIMIT 50", &[])?;
+        let notes: Vec<Note> =
+            reading.select("SELECT DISTINCT kind, text FROM warnings ORDER BY at_ns LIMIT 50", &[])?;
         let others = reading.number(OTHERS, &reading.bounds()[..3])?;
-        let gaps = notes.into_iter().map(|note| note.text).filter(|text| tells_of_gap(text));
+        let is_gap = |note: &Note| NoteKind::from_word(&note.kind).tells_of_gap();
+        let gaps = notes.into_iter().filter(is_gap).map(|note| note.text);
         let coverage = Coverage {
             events: ops.iter().map(|op| op.seen).sum::<u64>().saturating_add(others),
             lost: lost.into_iter().map(|lost| (lost.reason, lost.count)).collect(),
@@ -42,7 +44,7 @@ impl Basis {
 
     /// The same, and how walks over stacks ended.
     pub fn with_stacks(reading: &Reading) -> Result<Self, AskError> {
-        let mut basis = Self::of(reading)?;
+        let mut basis = Self::read(reading)?;
         basis.coverage.stacks = reading.trace.walks_ended(&reading.scope)?;
         Ok(basis)
     }
@@ -80,5 +82,6 @@ struct Lost {
 
 #[derive(Deserialize)]
 struct Note {
+    kind: String,
     text: String,
 }

@@ -1,8 +1,11 @@
 //! What a question may want of this host rather than of a trace. The binary provides it; a test need not.
 
+use std::time::Duration;
+
 use gpuwhy_model::Explanation;
 use serde_json::Value;
 
+use crate::questions::demo::Demo;
 use crate::{AskError, Control};
 
 pub trait Host: Send + Sync {
@@ -10,7 +13,7 @@ pub trait Host: Send + Sync {
     fn check(&self) -> Result<Value, AskError>;
 
     /// Makes a real stall, traces it and explains it: the explanation.
-    fn demo(&self, scenario: Option<&str>, healthy: bool, control: &Control) -> Result<Explanation, AskError>;
+    fn demo(&self, demo: &Demo, duration: Duration, control: &Control) -> Result<Explanation, AskError>;
 }
 
 /// Nothing but traces.
@@ -21,7 +24,7 @@ impl Host for NoHost {
         Err(not_here())
     }
 
-    fn demo(&self, _: Option<&str>, _: bool, _: &Control) -> Result<Explanation, AskError> {
+    fn demo(&self, _: &Demo, _: Duration, _: &Control) -> Result<Explanation, AskError> {
         Err(not_here())
     }
 }

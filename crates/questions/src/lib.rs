@@ -29,13 +29,13 @@ mod reading;
 pub mod text;
 pub mod units;
 
-pub use asked::{Asked, Control, Progress, Traces};
+pub use asked::{Asked, Bulk, Control, Progress, Traces};
 pub use basis::Basis;
 pub use error::AskError;
 pub use folded::folded;
 pub use host::{Host, NoHost};
 pub use kept::Kept;
 pub use parameters::{Length, Moment, Paging, Part};
-pub use question::{Ask, Question, find};
+pub use question::{Ask, Question, answer_schemas, find};
 pub use questions::QUESTIONS;
 pub use reading::Reading;

@@ -48,12 +48,11 @@ impl Part {
         {
             return Err(AskError::parameter("from", "it is not before `to`"));
         }
-        if let Some(Length(since)) = self.since {
+        if let Some(since) = self.since {
             if from_ns.is_some() || to_ns.is_some() {
                 return Err(AskError::parameter("since", "it cannot be used with `from` or `to`"));
             }
-            let ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            from_ns = trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(ns));
+            from_ns = trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.ns()));
         }
         Ok(Scope { from_ns, to_ns, pid: self.pid })
     }
@@ -113,6 +112,12 @@ impl Paging {
 /// A length of time, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length(pub Duration);
+
+impl Length {
+    pub fn ns(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
 
 /// A moment in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,11 @@
 //! What a question is made of.
 
 use clap::{ArgMatches, Args, Command};
-use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use gpuwhy_analysis::rules::RULES;
+use gpuwhy_model::Cause;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -29,19 +33,21 @@ pub struct Question {
     pub acts: bool,
     input: fn() -> Schema,
     output: fn() -> Schema,
+    output_in: fn(&mut SchemaGenerator) -> Schema,
     command: fn(Command) -> Command,
     parameters: fn(&ArgMatches) -> Result<Value, clap::Error>,
     answer: fn(Value, &Asked<'_>) -> Result<Value, AskError>,
 }
 
 impl Question {
-    pub const fn of<Q: Ask>() -> Self {
+    pub const fn new<Q: Ask>() -> Self {
         Self {
             name: Q::NAME,
             aliases: Q::ALIASES,
             acts: Q::ACTS,
             input: || schema_of::<Q>(SchemaSettings::draft2020_12().for_deserialize()),
-            output: || schema_of::<Q::Answer>(SchemaSettings::draft2020_12().for_serialize()),
+            output: || schema_of::<Q::Answer>(answer_schemas()),
+            output_in: SchemaGenerator::subschema_for::<Q::Answer>,
             command: Q::augment_args,
             parameters: |matches| Ok(stripped(to_json(Q::from_arg_matches(matches)?))),
             answer: answer::<Q>,
@@ -65,6 +71,11 @@ impl Question {
     /// The JSON schema of its answer.
     pub fn output(&self) -> Schema {
         (self.output)()
+    }
+
+    /// The same as part of a greater whole, for which the generator keeps the types that it names.
+    pub fn output_in(&self, generator: &mut SchemaGenerator) -> Schema {
+        (self.output_in)(generator)
     }
 
     /// As a subcommand of the command line.
@@ -124,6 +135,18 @@ fn stripped(parameters: Value) -> Value {
     match parameters {
         Value::Object(given) => given.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         other => other,
+    }
+}
+
+/// How schemas of answers are made: they know the closed list of causes.
+pub fn answer_schemas() -> SchemaSettings {
+    SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(list_causes))
+}
+
+fn list_causes(schema: &mut Schema) {
+    if schema.get("format").and_then(Value::as_str) == Some(Cause::FORMAT) {
+        schema.remove("format");
+        schema.insert("enum".to_owned(), RULES.iter().map(|rule| rule.cause).collect());
     }
 }
 

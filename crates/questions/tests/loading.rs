@@ -7,7 +7,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use gpuwhy_analysis::explain;
-use gpuwhy_model::{CallStats, Cause, Process, SessionEnd, TargetKind, WaitReason};
+use gpuwhy_model::{CallStats, Process, SessionEnd, TargetKind, WaitReason};
 use gpuwhy_store::{Options, Trace, Writer};
 use gpuwhy_window::{CallSecond, Scope, Window};
 use support::*;
@@ -112,7 +112,7 @@ fn a_file_is_explained_as_the_window_it_was_made_of() {
     assert_eq!(loaded.thread_sums.len(), 2);
     assert_eq!((loaded.calls.spans.len(), loaded.gaps.len()), (1, 0));
     let explanation = explain(&loaded);
-    let finding = only(&explanation, Cause::LockWait);
+    let finding = only(&explanation, "lock-wait");
     assert_eq!((finding.culprit.as_ref().unwrap().pid, finding.impact.share), (4800, 0.3));
 }
 
@@ -142,7 +142,7 @@ fn a_file_without_an_end_is_explained_while_it_is_written() {
     writer.thread_times(&times).unwrap();
     writer.commit(window.to_ns).unwrap();
     let explanation = explain(&load(&path, &Scope::default()));
-    assert_eq!(explanation.findings[0].cause, Cause::LockWait);
+    assert_eq!(explanation.findings[0].cause, "lock-wait");
     assert_eq!(explanation.window.to_ns, window.to_ns + 1);
 }
 
@@ -171,6 +171,6 @@ fn files_of_earlier_versions_are_read_and_say_what_they_lack() {
         let explanation = explain(&window);
         assert!(explanation.coverage.unattached[0].contains("earlier version"), "{explanation:#?}");
         // One of its allocations was refused.
-        only(&explanation, Cause::AllocFailed);
+        only(&explanation, "alloc-failed");
     }
 }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use gpuwhy_questions::{AskError, Asked, Control, NoHost, QUESTIONS, Question, Traces};
-use gpuwhy_store::Limits;
+use gpuwhy_analysis::rules::RULES;
+use gpuwhy_questions::{AskError, Asked, NoHost, QUESTIONS, Question, Traces, find};
 use serde_json::{Value, json};
 
 /// A real recording: a program whose input comes too slowly from a disk.
@@ -14,7 +14,7 @@ fn demo() -> PathBuf {
 
 fn ask(question: &Question, parameters: Value) -> Result<Value, AskError> {
     let traces = Traces::new([demo()]);
-    let asked = Asked { traces: &traces, host: &NoHost, limits: Limits::default(), control: Control::default() };
+    let asked = Asked::new(&traces, &NoHost);
     question.ask(parameters, &asked)
 }
 
@@ -46,6 +46,14 @@ fn every_question_says_in_full_sentences_what_it_answers() {
         let about = question.about();
         assert!(about.len() > 40 && about.trim_end().ends_with('.'), "{}: {about:?}", question.name);
     }
+}
+
+#[test]
+fn the_schema_of_findings_lists_every_cause() {
+    let schema = find("findings").unwrap().output().to_value();
+    let causes = schema.pointer("/properties/findings/items/properties/cause/enum").unwrap().as_array().unwrap();
+    let expected: Vec<&str> = RULES.iter().map(|rule| rule.cause).collect();
+    assert_eq!(causes.iter().filter_map(Value::as_str).collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod answer;
 mod cells;
 mod error;
+mod explanations;
 mod filter;
 mod functions;
 mod guard;
@@ -20,6 +21,7 @@ mod writer;
 
 pub use answer::{Answer, Limits, Truncation, Value};
 pub use error::{QueryError, StoreError};
+pub use explanations::{KeptExplanation, keep_explanation};
 pub use filter::Filter;
 pub use reader::Trace;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};

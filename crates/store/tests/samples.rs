@@ -67,16 +67,3 @@ fn labels_name_what_a_process_belongs_to() {
     let sql = "SELECT pid, comm, key, value, session_id FROM labels ORDER BY key";
     assert_eq!(lines(&path, sql), ["100 python pod train-7 1", "100 python rank 3 1"]);
 }
-
-#[test]
-fn an_explanation_is_kept_whole_or_not_at_all() {
-    let (_directory, path) = temporary();
-    let mut writer = writer(&path);
-    let text = format!("{{\"findings\":\"{}\"}}", "x".repeat(100_000));
-    assert!(writer.explanation(START_NS, 1..2, "0.3.0", &text).unwrap());
-    assert!(!writer.explanation(START_NS, 1..2, "0.3.0", &text.repeat(3)).unwrap());
-    writer.finish(&end()).unwrap();
-    let sql =
-        "SELECT session_id, from_ns, to_ns, version, length(explanation), json_valid(explanation) FROM explanations";
-    assert_eq!(lines(&path, sql), [format!("1 1 2 0.3.0 {} 1", text.len())]);
-}

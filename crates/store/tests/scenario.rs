@@ -4,8 +4,8 @@
 mod support;
 
 use gpuwhy_model::{
-    AgentUsage, Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Process,
-    ProcessLife, Rung, RungChange, Session, SessionEnd, StackId, ThreadTimes, Wait, WaitReason,
+    AgentUsage, Call, CallClass, CallStats, Direction, Histogram, Layer, LifeKind, LossReason, Losses, Note, NoteKind,
+    Process, ProcessLife, Rung, RungChange, Session, SessionEnd, StackId, ThreadTimes, Wait, WaitReason,
 };
 use gpuwhy_store::{Filter, Limits, Options, Trace, Truncation, Value, Writer};
 use support::*;
@@ -380,7 +380,7 @@ fn a_session_keeps_what_is_known_about_it() {
     let mut writer = Writer::open(&path, &session, &Options::default()).unwrap();
     let cast = Cast::new(&mut writer);
     writer.calls(&mut [cast.call(1), cast.call(2)]).unwrap();
-    writer.warn(START_NS + 4, "half of the probes\nfailed").unwrap();
+    writer.note(START_NS + 4, &Note::new(NoteKind::NotAttached, "half of the probes\nfailed")).unwrap();
     writer.clock_anchor(5, -6).unwrap();
     let life = ProcessLife {
         at_ns: START_NS,
@@ -457,7 +457,7 @@ fn endless_names_are_cut_so_that_every_row_can_be_read() {
         ..Process::default()
     };
     writer.process(&process).unwrap();
-    writer.warn(START_NS, &endless).unwrap();
+    writer.note(START_NS, &Note::new(NoteKind::Other, endless)).unwrap();
     writer.module(&endless, false).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(rows(&path, "SELECT * FROM processes").len(), 1);

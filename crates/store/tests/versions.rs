@@ -36,7 +36,7 @@ const QUESTIONS: &[&str] = &[
        FROM processes WHERE session_id = 1",
     "SELECT * FROM threads WHERE process_id = 1",
     "SELECT * FROM process_life",
-    "SELECT * FROM warnings",
+    "SELECT session_id, at_ns, text FROM warnings",
     "SELECT * FROM losses",
     "SELECT * FROM clock_anchors",
 ];

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use gpuwhy_model::Cause;
 use gpuwhy_testbed::{CulpritTruth, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, Testbed};
 use gpuwhy_testbed::{left_out, needs_root};
 use std::collections::BTreeSet;
@@ -81,13 +80,6 @@ fn every_scenario_has_a_test_and_a_name_of_its_own() {
     let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     assert_eq!(names, TESTED);
-}
-
-#[test]
-fn every_cause_has_a_scenario() {
-    let caused: BTreeSet<Cause> = SCENARIOS.iter().filter_map(|scenario| scenario.cause).collect();
-    let missing: Vec<_> = Cause::ALL.iter().filter(|cause| !caused.contains(cause)).collect();
-    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

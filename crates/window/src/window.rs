@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
-    Call, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span,
+    Call, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, Note, OpId, Process, ProcessId, ProcessLife, Span,
     StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, WaitTarget,
 };
 
@@ -89,7 +89,7 @@ pub struct SessionFacts {
     pub seen: Option<u64>,
     pub stored: u64,
     pub losses: BTreeMap<String, u64>,
-    pub warnings: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

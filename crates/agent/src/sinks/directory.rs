@@ -67,6 +67,11 @@ impl Directory {
         self.ops.get(&id).copied()
     }
 
+    /// A process's pid and name.
+    pub fn process(&self, id: ProcessId) -> Option<(u32, &str)> {
+        self.processes.get(&id).map(|process| (process.pid, process.comm.as_str()))
+    }
+
     pub fn who(&self, id: ThreadId) -> Option<Who<'_>> {
         let thread = self.threads.get(&id)?;
         let process = self.processes.get(&thread.process)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use gpuwhy_model::{Forgotten, Name, Row};
+use gpuwhy_model::{Forgotten, Name, Row, RungChange};
 
 use super::directory::Directory;
 use super::{Opening, Request, Sink};
@@ -48,7 +48,10 @@ impl Sink for LiveView {
 }
 
 fn matters(row: &Row) -> bool {
-    matches!(row, Row::Name(_) | Row::CallStats(_) | Row::ThreadTimes(_) | Row::Note { .. } | Row::Second(_))
+    matches!(
+        row,
+        Row::Name(_) | Row::CallStats(_) | Row::ThreadTimes(_) | Row::RungChange(_) | Row::Note { .. } | Row::Second(_)
+    )
 }
 
 impl LiveView {
@@ -83,7 +86,12 @@ impl LiveView {
                     }
                 }
             }
-            Row::Note { text, .. } => watch.note(text),
+            Row::RungChange(RungChange { process, op, rung, reason, .. }) => {
+                if let (Some(op), Some((pid, who))) = (directory.op(*op), directory.process(*process)) {
+                    watch.note(&format!("{} of {who} ({pid}): {rung}; {reason}", op.name));
+                }
+            }
+            Row::Note { note, .. } => watch.note(&note.text),
             Row::Second(totals) => {
                 live.totals.clone_from(totals);
                 watch.second(live);

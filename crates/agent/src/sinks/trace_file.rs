@@ -140,7 +140,7 @@ impl TraceFile {
             Row::Life(life) => writer.life(std::slice::from_ref(life)),
             Row::RungChange(change) => writer.rung_change(&numbers.rung_change(change)),
             Row::ClockAnchor { monotonic_ns, unix_offset_ns } => writer.clock_anchor(*monotonic_ns, *unix_offset_ns),
-            Row::Note { at_ns, text } => writer.warn(*at_ns, text),
+            Row::Note { at_ns, note } => writer.note(*at_ns, note),
             Row::AgentUsage(usage) => writer.agent_usage(usage),
             Row::Losses(losses) => writer.losses(losses),
             Row::Second(_) => Ok(()),

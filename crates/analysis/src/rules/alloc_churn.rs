@@ -14,7 +14,7 @@
 //! Allocate once and keep it: no `torch.cuda.empty_cache()` in the loop, a caching or pooled allocator, buffers of a
 //! fixed size. In PyTorch `expandable_segments:True` helps when sizes vary.
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence, WorkKind};
+use gpuwhy_model::{CallClass, Chain, Evidence, WorkKind};
 
 use super::driver_call::Ioctls;
 use super::{Check, Rule, advice};
@@ -22,8 +22,16 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::dispatcher::{Steady, steady};
 use crate::words::{duration, part, percent};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::AllocChurn, page: include_str!("alloc_churn.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Alloc, CallClass::Free],
+    explains_away: &["driver-call"],
+    ..Rule::new(
+        "alloc-churn",
+        "Allocating GPU memory again and again",
+        include_str!("alloc_churn.rs"),
+        Check::Thread(check),
+    )
+};
 
 const LAUNCHES_PER_PAIR: u64 = 20;
 const MOST_SECONDS: f64 = 0.8;
@@ -54,7 +62,7 @@ struct Churn {
 }
 
 impl Churn {
-    fn of(case: &ThreadCase<'_, '_>) -> Self {
+    fn find(case: &ThreadCase<'_, '_>) -> Self {
         let of_class = |wanted| steady(case.situation, case.thread, move |op| op.meaning.class == wanted);
         let (allocs, frees) = (of_class(CallClass::Alloc), of_class(CallClass::Free));
         let own = case.dispatchers.iter().filter(|one| one.process_id == case.thread.process_id);
@@ -82,7 +90,7 @@ impl Churn {
 }
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
-    let churn = Churn::of(case);
+    let churn = Churn::find(case);
     if let Some(verdict) = case.too_little(RULE.cause, churn.lost_ns) {
         return verdict;
     }
@@ -145,7 +153,7 @@ fn other_cause(case: &ThreadCase<'_, '_>, churn: &Churn) -> Option<String> {
     if failed.saturating_mul(10) >= pairs {
         return Some(format!("{failed} allocations of {name} failed, and the others follow from that"));
     }
-    let ioctls = Ioctls::of(case);
+    let ioctls = Ioctls::find(case);
     let in_memory = ioctls.share_in(case, |meaning| matches!(meaning.class, CallClass::Alloc | CallClass::Free));
     let in_ioctls_ns = case.thread.times.work_ns[WorkKind::Ioctl as usize];
     let is_driver = case.share(part(in_ioctls_ns, in_memory)) >= MOSTLY_DRIVER * case.share(churn.lost_ns);

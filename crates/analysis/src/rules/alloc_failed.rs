@@ -12,7 +12,7 @@
 //! free but in pieces, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps. If live memory only grows, see
 //! `memory-leak`.
 
-use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, Finding, Impact, LifeKind, ProcessId, Severity, ThreadId};
+use gpuwhy_model::{Call, CallClass, Chain, Evidence, Finding, Impact, LifeKind, ProcessId, Severity, ThreadId};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -23,7 +23,7 @@ use crate::situation::Situation;
 use crate::words::bytes;
 
 pub const RULE: Rule =
-    Rule { cause: Cause::AllocFailed, page: include_str!("alloc_failed.rs"), check: Check::Job(check) };
+    Rule::new("alloc-failed", "GPU memory ran out", include_str!("alloc_failed.rs"), Check::Job(check));
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation`.
 const OUT_OF_MEMORY: i32 = 2;
@@ -45,7 +45,7 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = processes.filter_map(|process| of_process(case, process)).collect();
     if verdicts.is_empty() {
         let why = "no allocation of GPU memory failed".to_owned();
-        verdicts.push(Verdict::RuledOut { cause: RULE.cause, why, share: 0.0 });
+        verdicts.push(Verdict::ruled_out(RULE.cause, why));
     }
     verdicts
 }
@@ -94,9 +94,11 @@ fn finding(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64, total: u64, ro
     let failed = |call: &Call| call.ret_code != 0 && situation.class_of(call.op) == Some(CallClass::Alloc);
     Finding {
         id: String::new(),
-        cause: RULE.cause,
+        cause: RULE.cause.into(),
+        title: String::new(),
+        is_problem: true,
         severity,
-        confidence: confidence::of(&chain, Backing::SUMS, situation.window),
+        confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
         summary: format!("{errors} allocations of GPU memory by {name} failed because there was not enough{asked}."),
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: errors, calls_total: total },
         victim: victim(situation, thread),

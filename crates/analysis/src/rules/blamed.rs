@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
+use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
 
 use super::takers::Takers;
 use crate::case::{Draft, ThreadCase, edge, thread_culprit};
@@ -15,9 +15,9 @@ use crate::waiting::Waiting;
 use crate::waits::{ClassSum, longest};
 use crate::words::{duration, percent, share};
 
-/// What a rule wants to know.
-pub(super) struct Question {
-    pub cause: Cause,
+/// Waits that somebody else is to blame for, as a rule sees them.
+pub(super) struct BlamedWaits {
+    pub cause: &'static str,
     pub class: WaitClass,
     /// What was waited for, in words: `a lock`.
     pub what: &'static str,
@@ -27,8 +27,8 @@ pub(super) struct Question {
     pub follows: fn(WaitClass) -> bool,
 }
 
-/// An answer: how much was waited, and who is at fault where that is known.
-pub(super) struct Answer {
+/// How much was waited, and who is at fault where that is known.
+pub(super) struct Blamed {
     pub sum: ClassSum,
     pub blame: Blame,
     pub culprit: Option<Culprit>,
@@ -38,35 +38,35 @@ pub(super) struct Answer {
 const MOST_ACTIVITIES: usize = 2;
 const LEAST_ACTIVITY: f64 = 0.1;
 
-pub(super) fn ask(case: &ThreadCase<'_, '_>, question: &Question) -> Answer {
-    let is_asked = |waiting: &Waiting<'_>| waiting.class == Some(question.class);
-    let blame = graph::blame(case.situation, case.thread.id, is_asked, question.follows);
+pub(super) fn blame(case: &ThreadCase<'_, '_>, waits: &BlamedWaits) -> Blamed {
+    let is_asked = |waiting: &Waiting<'_>| waiting.class == Some(waits.class);
+    let blame = graph::blame(case.situation, case.thread.id, is_asked, waits.follows);
     let culprit = blame.culprit(case.situation);
-    Answer { sum: case.thread.waits.get(question.class), blame, culprit }
+    Blamed { sum: case.thread.waits.get(waits.class), blame, culprit }
 }
 
 /// A finding about such waits.
-pub(super) fn draft(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Draft {
-    let lost_ns = answer.sum.ns;
-    let edges = edges_to_culprit(case, question, answer);
-    let chain = edges.into_iter().fold(Chain::starting(wait_edge(case, question, answer)), Chain::then);
-    let culprit = answer.culprit.as_ref().map(|culprit| {
+pub(super) fn draft(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> Draft {
+    let lost_ns = blamed.sum.ns;
+    let edges = edges_to_culprit(case, waits, blamed);
+    let chain = edges.into_iter().fold(Chain::starting(wait_edge(case, waits, blamed)), Chain::then);
+    let culprit = blamed.culprit.as_ref().map(|culprit| {
         let detail = doing(case.situation, culprit);
         thread_culprit(case.situation, culprit.thread, detail)
     });
     Draft {
         culprit,
-        places: places(case, question, answer),
-        calls_affected: answer.sum.count,
-        backing: Backing { share: backed(case.situation, answer), records: answer.sum.records },
-        ..Draft::new(question.cause, lost_ns, summary(case, question, answer), chain)
+        places: places(case, waits, blamed),
+        calls_affected: blamed.sum.count,
+        backing: Backing { share: backed(case.situation, blamed), records: blamed.sum.records },
+        ..Draft::new(waits.cause, lost_ns, summary(case, waits, blamed), chain)
     }
 }
 
 /// What the culprit was doing, then where the victim waited for it.
-fn places(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Vec<Place> {
-    let mut places = answer.culprit.as_ref().map(|culprit| culprit_places(case, culprit)).unwrap_or_default();
-    places.extend(case.wait_places(|class| class == question.class));
+fn places(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> Vec<Place> {
+    let mut places = blamed.culprit.as_ref().map(|culprit| culprit_places(case, culprit)).unwrap_or_default();
+    places.extend(case.wait_places(|class| class == waits.class));
     places
 }
 
@@ -84,18 +84,18 @@ fn culprit_places(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> Vec<Place> {
     places::of_waker(situation, culprit.thread, waiter)
 }
 
-fn wait_edge(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Edge {
-    let lost_ns = answer.sum.ns;
-    let target = main_target(case, question.class).map_or_else(String::new, |target| format!(" ({target})"));
+fn wait_edge(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> Edge {
+    let lost_ns = blamed.sum.ns;
+    let target = main_target(case, waits.class).map_or_else(String::new, |target| format!(" ({target})"));
     let (name, lost) = (case.name(), percent(case.share(lost_ns)));
-    let what = format!("{name} waited {} for {}{target} ({lost} of its time)", duration(lost_ns), question.what);
-    edge(what, Evidence::Observed, lost_ns, answer.sum.cited.clone())
+    let what = format!("{name} waited {} for {}{target} ({lost} of its time)", duration(lost_ns), waits.what);
+    edge(what, Evidence::Observed, lost_ns, blamed.sum.cited.clone())
 }
 
-fn summary(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> String {
-    let Question { what, verb, .. } = question;
-    let waited = format!("{} waited {} of its time for {what}", case.name(), percent(case.share(answer.sum.ns)));
-    match &answer.culprit {
+fn summary(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> String {
+    let BlamedWaits { what, verb, .. } = waits;
+    let waited = format!("{} waited {} of its time for {what}", case.name(), percent(case.share(blamed.sum.ns)));
+    match &blamed.culprit {
         Some(culprit) => {
             let (name, doing) = (case.situation.name(culprit.thread), doing(case.situation, culprit));
             format!("{waited} that {name} {verb}, which was {doing}.")
@@ -117,16 +117,16 @@ pub(super) fn main_target<'w>(case: &ThreadCase<'_, 'w>, class: WaitClass) -> Op
     case.situation.target_name(Some(target)).filter(|name| !name.is_empty())
 }
 
-fn edges_to_culprit(case: &ThreadCase<'_, '_>, question: &Question, answer: &Answer) -> Vec<Edge> {
+fn edges_to_culprit(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> Vec<Edge> {
     let situation = case.situation;
-    let Some(culprit) = &answer.culprit else {
+    let Some(culprit) = &blamed.culprit else {
         let what = "no record says which thread ended these waits".to_owned();
-        return vec![edge(what, Evidence::Missing, answer.sum.ns, Vec::new())];
+        return vec![edge(what, Evidence::Missing, blamed.sum.ns, Vec::new())];
     };
     let mut edges = Vec::new();
     let mut waiter = case.thread.id;
     for (hop, &next) in culprit.path.iter().enumerate() {
-        edges.push(hop_edge(situation, question, answer, waiter, next, hop == 0));
+        edges.push(hop_edge(situation, waits, blamed, waiter, next, hop == 0));
         waiter = next;
     }
     edges.push(activity_edge(situation, culprit));
@@ -136,18 +136,18 @@ fn edges_to_culprit(case: &ThreadCase<'_, '_>, question: &Question, answer: &Ans
 
 fn hop_edge(
     situation: &Situation<'_>,
-    question: &Question,
-    answer: &Answer,
+    waits: &BlamedWaits,
+    blamed: &Blamed,
     waiter: ThreadId,
     next: ThreadId,
     is_first: bool,
 ) -> Edge {
-    let attributed_ns = answer.blame.total_ns.saturating_sub(answer.blame.unattributed_ns);
-    let is_inferred = is_first && answer.blame.inferred_ns > attributed_ns / 2;
+    let attributed_ns = blamed.blame.total_ns.saturating_sub(blamed.blame.unattributed_ns);
+    let is_inferred = is_first && blamed.blame.inferred_ns > attributed_ns / 2;
     let evidence = if is_inferred { Evidence::Inferred } else { Evidence::Observed };
     let is_asked = |waiting: &Waiting<'_>| match is_first {
-        true => waiting.class == Some(question.class),
-        false => waiting.class.is_some_and(question.follows),
+        true => waiting.class == Some(waits.class),
+        false => waiting.class.is_some_and(waits.follows),
     };
     let refs = graph::cited(situation, waiter, next, is_asked);
     let (waiter_name, next_name) = (situation.name(waiter), situation.name(next));
@@ -183,7 +183,7 @@ fn cpu_edge(situation: &Situation<'_>, culprit: &Culprit) -> Option<Edge> {
     if culprit.main_activity() != Activity::Runqueue {
         return None;
     }
-    let takers = Takers::of(situation, culprit.thread);
+    let takers = Takers::find(situation, culprit.thread);
     let most = takers.most(situation)?;
     let what = format!("{} ran on the CPU of {}", situation.name(most.thread), situation.name(culprit.thread));
     Some(edge(what, Evidence::Observed, most.process_ns, takers.cited))
@@ -213,10 +213,10 @@ fn what_exactly(situation: &Situation<'_>, thread: ThreadId, activity: Activity)
 }
 
 /// Share of the waits that records stand for, whose waker is known, and whose waker's own records are complete.
-fn backed(situation: &Situation<'_>, answer: &Answer) -> f64 {
-    let attributed = 1.0 - share(answer.blame.unattributed_ns, answer.blame.total_ns);
-    let Some(culprit) = &answer.culprit else { return answer.sum.backed };
-    answer.sum.backed * attributed * recorded(situation, culprit.thread) * kin_share(situation, answer, culprit)
+fn backed(situation: &Situation<'_>, blamed: &Blamed) -> f64 {
+    let attributed = 1.0 - share(blamed.blame.unattributed_ns, blamed.blame.total_ns);
+    let Some(culprit) = &blamed.culprit else { return blamed.sum.backed };
+    blamed.sum.backed * attributed * recorded(situation, culprit.thread) * kin_share(situation, blamed, culprit)
 }
 
 /// Share of a thread's time off the CPU that its records stand for.
@@ -232,8 +232,8 @@ fn recorded(situation: &Situation<'_>, thread: ThreadId) -> f64 {
 }
 
 /// Share of the blame that lies with the culprit's process and others that run the same program.
-fn kin_share(situation: &Situation<'_>, answer: &Answer, culprit: &Culprit) -> f64 {
+fn kin_share(situation: &Situation<'_>, blamed: &Blamed, culprit: &Culprit) -> f64 {
     let comm = situation.process(culprit.thread).map(|process| process.comm.as_str());
     let is_kin = |thread: ThreadId| situation.process(thread).map(|process| process.comm.as_str()) == comm;
-    answer.blame.share_of(is_kin)
+    blamed.blame.share_of(is_kin)
 }

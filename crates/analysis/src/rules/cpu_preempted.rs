@@ -15,7 +15,7 @@
 //! Give the thread a CPU of its own: pin the job and the other load to different CPUs (`taskset`, cpusets, Kubernetes'
 //! static CPU manager), lower the other's priority (`nice`, `cpu.weight`), or start fewer workers than there are CPUs.
 
-use gpuwhy_model::{Cause, Chain, Edge, Evidence, Reference, Role, Severity, TimePart};
+use gpuwhy_model::{Chain, Edge, Evidence, Reference, Role, Severity, TimePart};
 
 use super::takers::{Most, Takers};
 use super::{Check, Rule};
@@ -24,8 +24,10 @@ use crate::confidence::Backing;
 use crate::places;
 use crate::words::{duration, part, percent, share};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::CpuPreempted, page: include_str!("cpu_preempted.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    is_usual_when_low: true,
+    ..Rule::new("cpu-preempted", "Others had the CPU", include_str!("cpu_preempted.rs"), Check::Thread(check))
+};
 
 /// A share that a busy machine takes anyway.
 const USUAL_SHARE: f64 = 0.1;
@@ -40,7 +42,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, runqueue_ns) {
         return verdict;
     }
-    let takers = Takers::of(case.situation, case.thread.id);
+    let takers = Takers::find(case.situation, case.thread.id);
     if takers.records == 0 {
         return case.judge(unrecorded(case, runqueue_ns));
     }

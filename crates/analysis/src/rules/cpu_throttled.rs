@@ -11,7 +11,7 @@
 //! Raise or remove the quota (`cpu.max`, `cpu.cfs_quota_us`, a container's `--cpus`, Kubernetes' `limits.cpu`), or let
 //! the job use fewer threads: all of them share the quota, also data-loading workers.
 
-use gpuwhy_model::{Cause, Chain, Evidence, Process};
+use gpuwhy_model::{Chain, Evidence, Process};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -19,7 +19,7 @@ use crate::waits::longest;
 use crate::words::{duration, percent};
 
 pub const RULE: Rule =
-    Rule { cause: Cause::CpuThrottled, page: include_str!("cpu_throttled.rs"), check: Check::Thread(check) };
+    Rule::new("cpu-throttled", "Stopped by a CPU quota", include_str!("cpu_throttled.rs"), Check::Thread(check));
 
 const FIX: &[&str] = &[
     "Raise or remove the CPU quota (cpu.max, cpu.cfs_quota_us, --cpus, limits.cpu).",

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Cause, Chain, Evidence, KernelWork, Meaning, OpId, Reference, WorkKind};
+use gpuwhy_model::{CallClass, Chain, Evidence, KernelWork, Meaning, OpId, Reference, WorkKind};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -23,7 +23,7 @@ use crate::confidence::Backing;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule =
-    Rule { cause: Cause::DriverCall, page: include_str!("driver_call.rs"), check: Check::Thread(check) };
+    Rule::new("driver-call", "Time went into the driver", include_str!("driver_call.rs"), Check::Thread(check));
 
 const FIX: &[&str] = &[
     "Make that call less often: keep what it makes instead of making it anew.",
@@ -41,7 +41,7 @@ pub(super) struct Ioctls<'w> {
 }
 
 impl<'w> Ioctls<'w> {
-    pub fn of(case: &ThreadCase<'_, 'w>) -> Self {
+    pub fn find(case: &ThreadCase<'_, 'w>) -> Self {
         let mut ioctls = Self::default();
         let work = case.situation.window.kernel_work.rows.iter();
         for work in work.filter(|work| work.thread == case.thread.id && work.kind == WorkKind::Ioctl) {
@@ -65,7 +65,7 @@ impl<'w> Ioctls<'w> {
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let clock_ns = case.thread.times.work_ns[WorkKind::Ioctl as usize].min(case.thread.wall_ns());
-    let ioctls = Ioctls::of(case);
+    let ioctls = Ioctls::find(case);
     let lost_ns = part(clock_ns, ioctls.share_in(case, is_work));
     match case.too_little(RULE.cause, lost_ns) {
         Some(verdict) => verdict,

@@ -12,16 +12,15 @@
 //! Move pure-Python work out of the process (`multiprocessing`, DataLoader workers), or into calls that release the
 //! lock (NumPy, PyTorch, C extensions). A free-threaded Python has no such lock.
 
-use gpuwhy_model::Cause;
-
-use super::blamed::{Question, ask, draft};
+use super::blamed::{BlamedWaits, blame, draft};
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
 
-pub const RULE: Rule = Rule { cause: Cause::GilWait, page: include_str!("gil_wait.rs"), check: Check::Thread(check) };
+pub const RULE: Rule =
+    Rule::new("gil-wait", "Waiting for Python's interpreter lock", include_str!("gil_wait.rs"), Check::Thread(check));
 
-const QUESTION: Question = Question {
+const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
     class: WaitClass::Gil,
     what: "Python's interpreter lock",
@@ -38,6 +37,6 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Gil)) {
         return verdict;
     }
-    let answer = ask(case, &QUESTION);
-    case.judge(Draft { fix: advice(FIX), ..draft(case, &QUESTION, &answer) })
+    let blamed = blame(case, &WAITS);
+    case.judge(Draft { fix: advice(FIX), ..draft(case, &WAITS, &blamed) })
 }

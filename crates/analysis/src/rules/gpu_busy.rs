@@ -12,7 +12,7 @@
 //! Nothing to fix on the host. To make the program faster, make the GPU's work cheaper: larger batches, lower
 //! precision, fused kernels; a GPU profiler shows what it does.
 
-use gpuwhy_model::{Cause, Chain, Evidence, Severity, TimePart};
+use gpuwhy_model::{Chain, Evidence, Severity, TimePart};
 
 use super::launch_bound::blocked_launches_ns;
 use super::{Check, Rule, advice};
@@ -20,7 +20,10 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::sync_point::is_sync_point;
 use crate::words::{duration, percent};
 
-pub const RULE: Rule = Rule { cause: Cause::GpuBusy, page: include_str!("gpu_busy.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    is_problem: false,
+    ..Rule::new("gpu-busy", "The GPU was busy", include_str!("gpu_busy.rs"), Check::Thread(check))
+};
 
 const LEAST_SHARE: f64 = 0.3;
 

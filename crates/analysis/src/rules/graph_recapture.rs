@@ -11,7 +11,7 @@
 //! Capture once for each shape and launch it many times: pad inputs to a few sizes, keep the instantiated graphs,
 //! update parameters in place (`cudaGraphExecUpdate`, static input tensors) instead of capturing anew.
 
-use gpuwhy_model::{Call, CallClass, Cause, Chain, Evidence, GraphStep, Reference};
+use gpuwhy_model::{Call, CallClass, Chain, Evidence, GraphStep, Reference};
 use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
@@ -19,8 +19,16 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::dispatcher::steady;
 use crate::words::{duration, part, percent, share};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::GraphRecapture, page: include_str!("graph_recapture.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Graph],
+    explains_away: &["launch-bound"],
+    ..Rule::new(
+        "graph-recapture",
+        "Graphs are captured again and again",
+        include_str!("graph_recapture.rs"),
+        Check::Thread(check),
+    )
+};
 
 const LEAST_CAPTURES: u64 = 3;
 

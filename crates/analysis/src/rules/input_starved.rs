@@ -15,18 +15,18 @@
 //! Make the producer faster, or start more of them (`num_workers`), or let them work ahead (`prefetch_factor`, deeper
 //! queues). If it waits for a disk or a CPU, that is what to fix.
 
-use gpuwhy_model::{Cause, Severity};
+use gpuwhy_model::Severity;
 
-use super::blamed::{Answer, Question, ask, draft};
+use super::blamed::{Blamed, BlamedWaits, blame, draft};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
 use crate::graph::{Activity, Culprit};
 
 pub const RULE: Rule =
-    Rule { cause: Cause::InputStarved, page: include_str!("input_starved.rs"), check: Check::Thread(check) };
+    Rule::new("input-starved", "Input came too late", include_str!("input_starved.rs"), Check::Thread(check));
 
-const QUESTION: Question = Question {
+const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
     class: WaitClass::Input,
     what: "input",
@@ -38,9 +38,9 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Input)) {
         return verdict;
     }
-    let answer = ask(case, &QUESTION);
-    let mut draft = Draft { fix: fix(case, &answer), ..draft(case, &QUESTION, &answer) };
-    match &answer.culprit {
+    let blamed = blame(case, &WAITS);
+    let mut draft = Draft { fix: fix(case, &blamed), ..draft(case, &WAITS, &blamed) };
+    match &blamed.culprit {
         // Timers ended the waits, as they do for somebody who looks now and then whether there is something to do.
         None => draft.most_severe = Severity::Low,
         Some(culprit) if has_nothing_to_deliver(case, culprit) => {
@@ -75,8 +75,8 @@ fn was_asked(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
     asked.count() * 2 >= waits.max(1)
 }
 
-fn fix(case: &ThreadCase<'_, '_>, answer: &Answer) -> Vec<String> {
-    let Some(culprit) = &answer.culprit else {
+fn fix(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> Vec<String> {
+    let Some(culprit) = &blamed.culprit else {
         return vec!["Find out who fills this queue, and let it work ahead.".to_owned()];
     };
     let name = case.situation.name(culprit.thread);

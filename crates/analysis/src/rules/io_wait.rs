@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Cause, Chain, Culprit, Evidence, IoUsage, Reference};
+use gpuwhy_model::{Chain, Culprit, Evidence, IoUsage, Reference};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -25,7 +25,7 @@ use crate::confidence::Backing;
 use crate::waits::ClassSum;
 use crate::words::{duration, percent, share};
 
-pub const RULE: Rule = Rule { cause: Cause::IoWait, page: include_str!("io_wait.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule::new("io-wait", "Waiting for a disk", include_str!("io_wait.rs"), Check::Thread(check));
 
 /// Share of a device's time from which on another process is to blame.
 const MOST_OF_A_DEVICE: f64 = 0.5;

@@ -11,15 +11,22 @@
 //! # How to fix it
 //! Launch less: CUDA graphs, `torch.compile`, fused kernels and optimizers, larger batches.
 
-use gpuwhy_model::{Cause, Chain, Evidence, Histogram, TimePart};
+use gpuwhy_model::{CallClass, Chain, Evidence, Histogram, TimePart};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::words::{duration, percent, share};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::LaunchBound, page: include_str!("launch_bound.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Launch],
+    ..Rule::new(
+        "launch-bound",
+        "Launching takes longer than the GPU's work",
+        include_str!("launch_bound.rs"),
+        Check::Thread(check),
+    )
+};
 
 const LEAST_LAUNCHING: f64 = 0.35;
 const LEAST_ON_ITS_OWN: f64 = 0.8;

@@ -12,14 +12,18 @@
 //! loading them anew. For Triton and `torch.compile`, keep shapes fixed (`dynamic=True`, padding) so that nothing is
 //! compiled again, and keep the cache directory.
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence, Severity};
+use gpuwhy_model::{CallClass, Chain, Evidence, Severity};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::dispatcher::{Steady, steady};
 use crate::words::{duration, part, percent};
 
-pub const RULE: Rule = Rule { cause: Cause::LazyLoad, page: include_str!("lazy_load.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Module],
+    explains_away: &["driver-call"],
+    ..Rule::new("lazy-load", "Code was loaded in the hot path", include_str!("lazy_load.rs"), Check::Thread(check))
+};
 
 /// Fewer loads are late, but no habit.
 const HABIT: u64 = 3;

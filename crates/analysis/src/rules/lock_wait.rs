@@ -14,17 +14,15 @@
 //! Hold the lock for shorter: move computing, sleeping and I/O out of it. Or give each thread its own: its own stream,
 //! queue, or copy of the data.
 
-use gpuwhy_model::Cause;
-
-use super::blamed::{Question, ask, draft};
+use super::blamed::{BlamedWaits, blame, draft};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
 use crate::graph::Activity;
 
-pub const RULE: Rule = Rule { cause: Cause::LockWait, page: include_str!("lock_wait.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule::new("lock-wait", "Waiting for a lock", include_str!("lock_wait.rs"), Check::Thread(check));
 
-const QUESTION: Question = Question {
+const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
     class: WaitClass::Lock,
     what: "a lock",
@@ -36,8 +34,8 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Lock)) {
         return verdict;
     }
-    let answer = ask(case, &QUESTION);
-    let holder = answer.culprit.as_ref().map(|culprit| (case.situation.name(culprit.thread), culprit.main_activity()));
+    let blamed = blame(case, &WAITS);
+    let holder = blamed.culprit.as_ref().map(|culprit| (case.situation.name(culprit.thread), culprit.main_activity()));
     let fix = match holder {
         Some((name, Activity::Waiting(class))) => {
             vec![format!("{name} should not hold the lock while it is {}.", class.doing())]
@@ -46,5 +44,5 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         Some((name, Activity::Runqueue)) => vec![format!("Give {name} a CPU: it holds the lock and cannot run.")],
         _ => vec!["Find out who holds the lock, and hold it for shorter.".to_owned()],
     };
-    case.judge(Draft { fix, ..draft(case, &QUESTION, &answer) })
+    case.judge(Draft { fix, ..draft(case, &WAITS, &blamed) })
 }

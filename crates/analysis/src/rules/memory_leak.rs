@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
-    Call, Cause, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Reference, Role, Severity, StackId,
+    Call, CallClass, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Reference, Role, Severity, StackId,
     ThreadId,
 };
 use gpuwhy_window::Op;
@@ -29,8 +29,10 @@ use crate::places;
 use crate::situation::Situation;
 use crate::words::{bytes, percent};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::MemoryLeak, page: include_str!("memory_leak.rs"), check: Check::Job(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Alloc, CallClass::Free],
+    ..Rule::new("memory-leak", "GPU memory only grows", include_str!("memory_leak.rs"), Check::Job(check))
+};
 
 /// Equal parts of the time; the first one is for warming up.
 const PARTS: usize = 6;
@@ -55,7 +57,7 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 }
 
 fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
-    let rule_out = |why: String| Verdict::RuledOut { cause: RULE.cause, why, share: 0.0 };
+    let rule_out = |why: String| Verdict::ruled_out(RULE.cause, why);
     if situation.window.memory_calls.spans.len() != 1 {
         return rule_out("not known: single allocations were not kept, or are too many to follow".to_owned());
     }
@@ -212,9 +214,11 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked:
     let chain = chain(&name, &from_to, leaked, &size, module.map_or("an unknown place", String::as_str));
     Finding {
         id: String::new(),
-        cause: RULE.cause,
+        cause: RULE.cause.into(),
+        title: String::new(),
+        is_problem: true,
         severity: if grown >= GRAVE_GROWTH { Severity::High } else { Severity::Medium },
-        confidence: confidence::of(&chain, Backing { share: 1.0, records: count }, situation.window),
+        confidence: confidence::weigh(&chain, Backing { share: 1.0, records: count }, situation.window),
         summary: format!(
             "GPU memory of {name} only grows: {from_to} (+{}), {count} allocations, mostly of {size}, stay.",
             percent(grown)

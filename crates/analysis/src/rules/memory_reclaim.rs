@@ -12,15 +12,19 @@
 //! Raise the memory limit (`memory.max`, `memory.limit_in_bytes`, a container's `--memory`), or use less: fewer
 //! workers, smaller caches, `O_DIRECT` or `posix_fadvise(POSIX_FADV_DONTNEED)` for files that are read once.
 
-use gpuwhy_model::{Cause, Chain, Evidence, KernelWork, Process, WorkKind};
+use gpuwhy_model::{Chain, Evidence, KernelWork, Process, WorkKind};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::parts::reclaim_ns;
 use crate::words::{bytes, duration, percent};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::MemoryReclaim, page: include_str!("memory_reclaim.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule::new(
+    "memory-reclaim",
+    "The kernel was freeing memory",
+    include_str!("memory_reclaim.rs"),
+    Check::Thread(check),
+);
 
 const FIX: &[&str] = &[
     "Raise the memory limit of the job's cgroup (memory.max, memory.limit_in_bytes, --memory).",

@@ -23,15 +23,34 @@ mod pageable_copy;
 mod sync_storm;
 mod takers;
 
-use gpuwhy_model::Cause;
+use gpuwhy_model::{CallClass, Cause};
 
 use crate::case::{JobCase, ThreadCase, Verdict};
 
+/// All that is known of a cause. Words, order, documentation and schemas of every door follow from it.
 pub struct Rule {
-    pub cause: Cause,
+    /// The word that other people's tools match on. It is never changed.
+    pub cause: &'static str,
+    /// The cause in words for somebody who sees it for the first time.
+    pub title: &'static str,
     /// The rule's source, whose doc comment is its page.
     pub page: &'static str,
+    /// Calls that it is found in. Where not all of them were seen, "not found" says so.
+    pub needs: &'static [CallClass],
+    /// Causes that are superfluous once this one is found in the same process.
+    pub explains_away: &'static [&'static str],
+    /// False for what is as it should be and only explains.
+    pub is_problem: bool,
+    /// Whether a finding of low severity is usual on any machine, however much time it takes.
+    pub is_usual_when_low: bool,
     pub(crate) check: Check,
+}
+
+impl Rule {
+    /// A rule about a problem that explains nothing away.
+    const fn new(cause: &'static str, title: &'static str, page: &'static str, check: Check) -> Self {
+        Self { cause, title, page, needs: &[], explains_away: &[], is_problem: true, is_usual_when_low: false, check }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -42,7 +61,8 @@ pub(crate) enum Check {
     Job(fn(&JobCase<'_, '_>) -> Vec<Verdict>),
 }
 
-/// Every rule, in the order of the causes.
+/// Every rule. A new one is its file and its line here: its word joins the closed list of causes, and its title, its page
+/// and what it explains away follow.
 pub const RULES: &[Rule] = &[
     cpu_preempted::RULE,
     cpu_throttled::RULE,
@@ -65,6 +85,16 @@ pub const RULES: &[Rule] = &[
     graph_recapture::RULE,
     oom_kill::RULE,
 ];
+
+/// The rule for a cause. A cause of another version may have none.
+pub(crate) fn find(cause: &Cause) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| *cause == rule.cause)
+}
+
+/// Where the rule for a cause stands in the list.
+pub(crate) fn position(cause: &Cause) -> usize {
+    RULES.iter().position(|rule| *cause == rule.cause).unwrap_or(RULES.len())
+}
 
 /// The advice of a rule as a finding carries it.
 fn advice(lines: &[&str]) -> Vec<String> {

@@ -12,9 +12,9 @@
 //! Ask earlier and for more at once: prefetch, batch requests, keep connections open. Look at the peer: it is the one
 //! that is late.
 
-use gpuwhy_model::{Cause, Chain, Culprit, Evidence, Severity};
+use gpuwhy_model::{Chain, Culprit, Evidence, Severity};
 
-use super::blamed::{Answer, Question, ask, draft, main_target};
+use super::blamed::{Blamed, BlamedWaits, blame, draft, main_target};
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
@@ -22,9 +22,10 @@ use crate::confidence::Backing;
 use crate::graph::Activity;
 use crate::words::{duration, percent};
 
-pub const RULE: Rule = Rule { cause: Cause::NetWait, page: include_str!("net_wait.rs"), check: Check::Thread(check) };
+pub const RULE: Rule =
+    Rule::new("net-wait", "Waiting for the network", include_str!("net_wait.rs"), Check::Thread(check));
 
-const QUESTION: Question = Question {
+const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
     class: WaitClass::Network,
     what: "the network",
@@ -42,13 +43,13 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Network)) {
         return verdict;
     }
-    let answer = ask(case, &QUESTION);
-    let mut draft = match &answer.culprit {
-        Some(_) => draft(case, &QUESTION, &answer),
-        None => remote(case, &answer),
+    let blamed = blame(case, &WAITS);
+    let mut draft = match &blamed.culprit {
+        Some(_) => draft(case, &WAITS, &blamed),
+        None => remote(case, &blamed),
     };
     draft.fix = advice(FIX);
-    if is_idle(case, &answer) {
+    if is_idle(case, &blamed) {
         draft.most_severe = Severity::Low;
         draft.summary.push_str(" If it serves requests, there may have been none.");
     }
@@ -57,36 +58,36 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 
 /// Who was asked and who asks cannot be seen from waits alone. A client is known by its socket; a peer that sleeps on
 /// purpose is taken for one, unless the socket says that it is the server.
-fn is_idle(case: &ThreadCase<'_, '_>, answer: &Answer) -> bool {
+fn is_idle(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> bool {
     let target = main_target(case, WaitClass::Network).unwrap_or_default();
     let sleeps =
-        answer.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Sleep));
+        blamed.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Sleep));
     target.starts_with(CLIENT) || (sleeps && !target.starts_with(SERVER))
 }
 
 /// Nobody on this host ended the waits.
-fn remote(case: &ThreadCase<'_, '_>, answer: &Answer) -> Draft {
-    let (name, lost_ns) = (case.name(), answer.sum.ns);
+fn remote(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> Draft {
+    let (name, lost_ns) = (case.name(), blamed.sum.ns);
     let lost = percent(case.share(lost_ns));
     let peer = main_target(case, WaitClass::Network).unwrap_or("an unknown peer");
     let chain = Chain::starting(edge(
         format!("{name} waited {} for the network ({lost} of its time)", duration(lost_ns)),
         Evidence::Observed,
         lost_ns,
-        answer.sum.cited.clone(),
+        blamed.sum.cited.clone(),
     ))
     .then(edge(
         format!("nothing came from {peer} meanwhile"),
         Evidence::Inferred,
         lost_ns,
-        answer.sum.cited.clone(),
+        blamed.sum.cited.clone(),
     ));
     let summary = format!("{name} waited {lost} of its time for bytes from {peer}.");
     Draft {
         culprit: Some(Culprit { pid: 0, tid: 0, comm: String::new(), detail: format!("a peer elsewhere: {peer}") }),
         places: case.wait_places(|class| class == WaitClass::Network),
-        calls_affected: answer.sum.count,
-        backing: Backing { share: answer.sum.backed, records: answer.sum.records },
+        calls_affected: blamed.sum.count,
+        backing: Backing { share: blamed.sum.backed, records: blamed.sum.records },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
 }

@@ -13,9 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{
-    Cause, Chain, Culprit, Evidence, Finding, Impact, LifeKind, Process, ProcessLife, Severity, Victim,
-};
+use gpuwhy_model::{Chain, Culprit, Evidence, Finding, Impact, LifeKind, Process, ProcessLife, Severity, Victim};
 
 use super::memory_reclaim::allowed;
 use super::{Check, Rule, advice};
@@ -23,7 +21,8 @@ use crate::case::{JobCase, Verdict, edge};
 use crate::confidence::{self, Backing};
 use crate::situation::Situation;
 
-pub const RULE: Rule = Rule { cause: Cause::OomKill, page: include_str!("oom_kill.rs"), check: Check::Job(check) };
+pub const RULE: Rule =
+    Rule::new("oom-kill", "A process was killed for memory", include_str!("oom_kill.rs"), Check::Job(check));
 
 /// Generations that are followed.
 const MOST_GENERATIONS: usize = 8;
@@ -36,14 +35,14 @@ const FIX: &[&str] = &[
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let situation = case.situation;
     let kills = situation.window.life.iter().filter(|life| life.kind == LifeKind::OomKill);
-    let family = Family::of(situation);
+    let family = Family::find(situation);
     let mut seen = BTreeSet::new();
     let own = kills.filter(|kill| family.is_relative(kill.pid) && seen.insert(kill.pid));
     let mut verdicts: Vec<Verdict> =
         own.map(|kill| Verdict::Found(Box::new(finding(situation, &family, kill)))).collect();
     if verdicts.is_empty() {
         let why = "no process of the job was killed for lack of memory".to_owned();
-        verdicts.push(Verdict::RuledOut { cause: RULE.cause, why, share: 0.0 });
+        verdicts.push(Verdict::ruled_out(RULE.cause, why));
     }
     verdicts
 }
@@ -56,7 +55,7 @@ struct Family {
 }
 
 impl Family {
-    fn of(situation: &Situation<'_>) -> Self {
+    fn find(situation: &Situation<'_>) -> Self {
         let window = situation.window;
         let mut parents: BTreeMap<u32, u32> =
             window.processes.values().map(|process| (process.pid, process.parent_pid)).collect();
@@ -92,9 +91,11 @@ fn finding(situation: &Situation<'_>, family: &Family, kill: &ProcessLife) -> Fi
     let chain = Chain::starting(edge(what, Evidence::Explicit, 0, Vec::new()));
     Finding {
         id: String::new(),
-        cause: RULE.cause,
+        cause: RULE.cause.into(),
+        title: String::new(),
+        is_problem: true,
         severity: Severity::High,
-        confidence: confidence::of(&chain, Backing::SUMS, situation.window),
+        confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
         summary: format!("{name} was killed because memory ran out ({detail})."),
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: 1, calls_total: 1 },
         victim: killed(kill, comm, process),

@@ -12,7 +12,7 @@
 //! Read files that are mapped before they are needed (`MAP_POPULATE`, `madvise(MADV_WILLNEED)`), or read them into
 //! memory. If pages come back again and again, memory is too small: raise the limit, or use less.
 
-use gpuwhy_model::{Cause, Chain, Evidence};
+use gpuwhy_model::{Chain, Evidence};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -21,7 +21,7 @@ use crate::confidence::Backing;
 use crate::words::{duration, percent};
 
 pub const RULE: Rule =
-    Rule { cause: Cause::PageFault, page: include_str!("page_fault.rs"), check: Check::Thread(check) };
+    Rule::new("page-fault", "Waiting for pages of memory", include_str!("page_fault.rs"), Check::Thread(check));
 
 const FIX: &[&str] = &[
     "Read mapped files before they are needed (MAP_POPULATE, madvise(MADV_WILLNEED)).",

@@ -13,7 +13,7 @@
 //! Use page-locked memory: `pin_memory=True` for the DataLoader, `tensor.pin_memory()`, `cudaHostAlloc`; and copy with
 //! `non_blocking=True`.
 
-use gpuwhy_model::{CallClass, Cause, Chain, Evidence, Meaning, MemoryKind};
+use gpuwhy_model::{CallClass, Chain, Evidence, Meaning, MemoryKind};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -21,8 +21,10 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::sync_point::is_sync_point;
 use crate::words::{bytes, duration, percent};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::PageableCopy, page: include_str!("pageable_copy.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Copy],
+    ..Rule::new("pageable-copy", "Copies from pageable memory", include_str!("pageable_copy.rs"), Check::Thread(check))
+};
 
 const LEAST_MEAN_NS: u64 = 50_000;
 const MOST_BYTES_PER_NS: f64 = 30.0;

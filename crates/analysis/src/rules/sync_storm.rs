@@ -16,7 +16,7 @@
 //! Wait once a step or less: keep losses and metrics on the GPU and read them every hundredth step, copy with
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
-use gpuwhy_model::{Call, Cause, Chain, Evidence, OpId, Reference, TimePart};
+use gpuwhy_model::{Call, CallClass, Chain, Evidence, OpId, Reference, TimePart};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -24,8 +24,11 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::sync_point::is_sync_point;
 use crate::words::{duration, part, percent, share};
 
-pub const RULE: Rule =
-    Rule { cause: Cause::SyncStorm, page: include_str!("sync_storm.rs"), check: Check::Thread(check) };
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Sync],
+    explains_away: &["gpu-busy"],
+    ..Rule::new("sync-storm", "Waiting for the GPU too often", include_str!("sync_storm.rs"), Check::Thread(check))
+};
 
 /// So few launches between two waits, and waits so close to each other, are too many.
 const FEW_LAUNCHES: u64 = 16;

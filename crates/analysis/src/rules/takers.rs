@@ -22,7 +22,7 @@ pub(super) struct Takers {
 }
 
 impl Takers {
-    pub fn of(situation: &Situation<'_>, victim: ThreadId) -> Self {
+    pub fn find(situation: &Situation<'_>, victim: ThreadId) -> Self {
         let mut takers = Self::default();
         let waits = situation.waits(victim).iter().filter(|waiting| !waiting.stretch.is_throttled);
         for waiting in waits.clone() {

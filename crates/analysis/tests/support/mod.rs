@@ -3,8 +3,8 @@
 
 use gpuwhy_apis::rows;
 use gpuwhy_model::{
-    Call, Cause, CpuTaker, Explanation, Finding, Histogram, KernelWork, ModuleId, OpId, Process, ProcessId, Severity,
-    Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
+    Call, CallClass, CpuTaker, Explanation, Finding, Histogram, KernelWork, Layer, ModuleId, OpId, Process, ProcessId,
+    Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 
@@ -276,22 +276,22 @@ pub fn training(mut in_step: impl FnMut(&mut Scene, ThreadId, u64)) -> Scene {
     scene
 }
 
-pub fn grave(explanation: &Explanation) -> Vec<(Cause, Severity)> {
+pub fn grave(explanation: &Explanation) -> Vec<(&str, Severity)> {
     let grave = explanation.findings.iter().filter(|finding| finding.severity > Severity::Low);
-    grave.map(|finding| (finding.cause, finding.severity)).collect()
+    grave.map(|finding| (finding.cause.as_str(), finding.severity)).collect()
 }
 
 /// The first finding, which must be of this cause and the only grave one.
 #[track_caller]
-pub fn only(explanation: &Explanation, cause: Cause) -> &Finding {
-    let causes: Vec<Cause> = grave(explanation).into_iter().map(|(cause, _)| cause).collect();
+pub fn only<'e>(explanation: &'e Explanation, cause: &str) -> &'e Finding {
+    let causes: Vec<&str> = grave(explanation).into_iter().map(|(cause, _)| cause).collect();
     assert_eq!(causes, [cause], "{explanation:#?}");
     &explanation.findings[0]
 }
 
 /// Nothing above low severity, and a reason why not for this cause.
 #[track_caller]
-pub fn innocent(explanation: &Explanation, cause: Cause) {
+pub fn innocent(explanation: &Explanation, cause: &str) {
     assert_eq!(grave(explanation), [], "{explanation:#?}");
     let is_told = explanation.ruled_out.iter().any(|one| one.cause == cause)
         || explanation.findings.iter().any(|finding| finding.cause == cause);

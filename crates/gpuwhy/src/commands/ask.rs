@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use gpuwhy_questions::{Asked, Control, QUESTIONS, Question, Traces, find};
+use gpuwhy_questions::{Asked, QUESTIONS, Question, Traces, find};
 use gpuwhy_store::Limits;
 use serde_json::Value;
 
@@ -36,7 +36,8 @@ impl Ask {
     pub fn run(self) -> Result<ExitCode> {
         let traces = Traces::new(if self.db.is_empty() { newest_trace().ok().into_iter().collect() } else { self.db });
         let limits = Limits { time: MOST_TIME, ..Limits::default() };
-        let asked = Asked { traces: &traces, host: &ThisHost, limits, control: Control::default() };
+        let host = ThisHost::default();
+        let asked = Asked { limits, ..Asked::new(&traces, &host) };
         let answer = self.chosen.question.ask(self.chosen.parameters, &asked)?;
         let mut out = anstream::AutoStream::auto(io::stdout().lock());
         if self.json {

@@ -12,13 +12,16 @@ use clap::Args;
 use gpuwhy_agent::{Signals, Target, TraceOptions, Watch, trace};
 use gpuwhy_capture::capabilities;
 use gpuwhy_model::Explanation;
-use gpuwhy_questions::Control;
+use gpuwhy_questions::questions::demo::Demo as Question;
+use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_questions::units::parse_duration;
-use gpuwhy_store::Trace;
+use gpuwhy_questions::{Ask, Asked, Control, Length, Traces};
 use gpuwhy_testbed::{SCENARIOS, Scenario, Setup, Testbed};
 use gpuwhy_window::Scope;
 
 use super::explain;
+use crate::findings;
+use crate::host::ThisHost;
 use crate::print::{self, Columns};
 
 /// Make a real stall on this machine, trace it and explain it; no GPU is needed.
@@ -54,38 +57,43 @@ impl Demo {
             println!("{}", list());
             return Ok(ExitCode::SUCCESS);
         }
-        let scenario = self.scenario.as_deref();
-        let (healthy, duration, out) = (self.healthy, self.duration, self.out.as_deref());
-        let run = Run { scenario, healthy, duration, out, control: Control::default() };
-        explain::print(&run.explained()?, self.json)?;
+        let question =
+            Question { scenario: self.scenario, healthy: self.healthy, duration: Some(Length(self.duration)) };
+        let host = ThisHost { demo_file: self.out };
+        let explanation = question.ask(&Asked::new(&Traces::default(), &host))?;
+        explain::print(&explanation, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// One stall that is made, traced and explained.
 pub struct Run<'a> {
-    pub scenario: Option<&'a str>,
-    pub healthy: bool,
+    pub demo: &'a Question,
     pub duration: Duration,
     /// Where the trace is kept, if it is.
     pub out: Option<&'a Path>,
-    pub control: Control,
+    pub control: &'a Control,
 }
 
 impl Run<'_> {
     pub fn explained(&self) -> Result<Explanation> {
-        let name = self.scenario.unwrap_or(DEFAULT);
+        let name = self.demo.scenario.as_deref().unwrap_or(DEFAULT);
         let Some(scenario) = Scenario::find(name) else {
             bail!("there is no scenario {name:?}; see gpuwhy demo --list");
         };
         let folder = tempfile::tempdir().context("make a folder for the demo")?;
         let file = self.out.map_or_else(|| folder.path().join("demo.db"), Path::to_owned);
-        match capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
+        let problem = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err());
+        match &problem {
             None => self.make(scenario, folder.path(), &file)?,
             Some(problem) => unpack_recording(&file, &problem.what)?,
         }
         (self.control.progress)(0.9, "explaining it");
-        Ok(gpuwhy_analysis::explain(&Trace::open(&file)?.window(&Scope::default())?))
+        let explanation = findings::ask(&file, &Findings::default(), self.control)?;
+        if problem.is_none() {
+            findings::keep(&file, &explanation);
+        }
+        Ok(explanation)
     }
 
     /// Runs the scenario under the tracer.
@@ -95,9 +103,10 @@ impl Run<'_> {
         if !unmet.is_empty() {
             bail!("{} cannot run here: {}", scenario.name, unmet.join("; "));
         }
-        let setup = Setup { seed: 1, threads: 1, background: false, healthy: self.healthy, duration: self.duration };
+        let healthy = self.demo.healthy;
+        let setup = Setup { seed: 1, threads: 1, background: false, healthy, duration: self.duration };
         let mut running = scenario.start(&testbed, &setup)?;
-        let story = if self.healthy { "the same program without the fault" } else { scenario.summary };
+        let story = if healthy { "the same program without the fault" } else { scenario.summary };
         let said = format!("{}: {story}. Tracing it for {} s.", scenario.name, self.duration.as_secs_f64());
         print::note(&said);
         (self.control.progress)(0.1, &said);
@@ -127,7 +136,7 @@ fn unpack_recording(file: &Path, why: &str) -> Result<()> {
 fn list() -> String {
     let mut columns = Columns::new(["scenario", "what is found", "what goes wrong"]);
     for scenario in SCENARIOS {
-        let found = scenario.cause.map_or("nothing", |cause| cause.as_str());
+        let found = scenario.cause.unwrap_or("nothing");
         columns.row([scenario.name.into(), found.into(), scenario.summary.into()]);
     }
     columns.text()

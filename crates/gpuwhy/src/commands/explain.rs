@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use gpuwhy_model::{Explanation, Severity};
-use gpuwhy_questions::{Length, Moment, Part};
-use gpuwhy_store::Trace;
+use gpuwhy_questions::questions::findings::Findings;
+use gpuwhy_questions::{Control, Length, Moment, Part};
 
 use super::newest_trace;
+use crate::{findings, print};
 
 /// Say why the GPU waits: the root cause, the evidence, and what to change.
 #[derive(Args)]
@@ -34,6 +35,9 @@ pub struct Explain {
     /// Only what this process suffers from.
     #[arg(long)]
     pid: Option<u32>,
+    /// Show what was found when the trace ended, rather than look for it again.
+    #[arg(long, conflicts_with_all = ["since", "from", "to", "pid"])]
+    stored: bool,
     /// Print one object, as documented.
     #[arg(long)]
     json: bool,
@@ -48,15 +52,18 @@ impl Explain {
             Some(file) => file.clone(),
             None => newest_trace()?,
         };
-        let trace = Trace::open(&file)?;
-        let explanation = gpuwhy_analysis::explain(&trace.window(&self.part().scope(&trace)?)?);
+        let explanation = findings::ask(&file, &self.question(), &Control::default())?;
+        if self.stored {
+            print::note(&format!("Found by gpuwhy {} when the trace ended.", explanation.version));
+        }
         print(&explanation, self.json)?;
         let found = explanation.findings.iter().any(|finding| finding.severity > Severity::Low);
         Ok(if self.exit_code && found { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }
 
-    fn part(&self) -> Part {
-        Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid }
+    fn question(&self) -> Findings {
+        let part = Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid };
+        Findings { part, stored: self.stored }
     }
 }
 

@@ -8,12 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use gpuwhy_store::{Answer, Filter, Limits, StacksOf, Trace, Truncation, Value};
+use gpuwhy_questions::questions::events::Events;
+use gpuwhy_questions::questions::sql::{Cut, Rows, Sql};
+use gpuwhy_questions::questions::stacks::{Of, Stacks};
+use gpuwhy_questions::units::parse_duration;
+use gpuwhy_questions::{Ask, Asked, Bulk, Length, NoHost, Paging, Part, Traces};
+use gpuwhy_store::Limits;
+use serde_json::Value;
 
 use super::newest_trace;
 use crate::print::{self, Columns};
-use gpuwhy_questions::folded;
-use gpuwhy_questions::units::parse_duration;
 
 /// Ask a trace: `query FILE "SELECT ..."`, or with filters.
 #[derive(Args)]
@@ -25,8 +29,8 @@ pub struct Query {
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
     /// Calls of the last part of the trace: 5m, 2h, counted back from its end.
-    #[arg(long, value_parser = parse_duration)]
-    since: Option<Duration>,
+    #[arg(long)]
+    since: Option<Length>,
     /// Calls of this function, by the driver's name or the runtime's.
     #[arg(long)]
     op: Option<String>,
@@ -37,11 +41,11 @@ pub struct Query {
     #[arg(long)]
     tid: Option<u32>,
     /// Calls at least this long.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    min_duration: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    min_duration: Option<Length>,
     /// The most rows to print, or stacks to fold [default: 1000 rows, 100000 stacks].
-    #[arg(long)]
-    limit: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// The longest the query may take.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
@@ -59,8 +63,10 @@ pub struct Query {
     waits: bool,
 }
 
-const MOST_ROWS: usize = 1_000;
-const MOST_STACKS: usize = 100_000;
+const MOST_ROWS: u32 = 1_000;
+const MOST_STACKS: u32 = 100_000;
+
+const MORE_ROWS: &str = "there are more rows; raise --limit to see them";
 
 impl Query {
     pub fn run(self) -> Result<ExitCode> {
@@ -71,40 +77,74 @@ impl Query {
         if sql.is_some() && self.folded {
             bail!("--folded is for questions without SQL; the views call_sites and stack_lines are for statements");
         }
-        let trace = Trace::open(&file)?;
+        let traces = Traces::new([file.clone()]);
+        let limits = Limits { time: self.timeout, ..Limits::default() };
+        let asked = Asked { limits, bulk: self.bulk(), ..Asked::new(&traces, &NoHost) };
         if self.folded {
-            return self.fold(&trace);
+            return self.fold(&file, &asked);
         }
-        let limits = self.limits(MOST_ROWS);
-        let answer = match sql {
-            Some(sql) => trace.query(&sql, &limits)?,
-            None => trace.calls(&self.filter(&trace)?, &limits)?,
+        let limit = Some(self.limit.unwrap_or(MOST_ROWS));
+        let rows = match sql {
+            Some(sql) => Sql { sql, limit, trace: None }.ask(&asked)?,
+            None => self.events(limit).ask(&asked)?,
         };
-        self.print(&answer)?;
-        note_truncation(answer.truncated);
+        self.print(&rows)?;
+        match rows.truncated {
+            Some(Cut::Rows) => print::note(MORE_ROWS),
+            Some(Cut::Bytes) => {
+                print::note("the answer is cut at its largest size; ask for fewer rows or columns");
+            }
+            None => {}
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn fold(&self, trace: &Trace) -> Result<ExitCode> {
-        let of = if self.waits { StacksOf::Waits } else { StacksOf::Calls };
-        if !trace.has_stacks()? {
-            bail!("there are no stacks in {}", trace.path().display());
+    /// Whoever has the file may read all of it.
+    fn bulk(&self) -> Bulk {
+        let rows = self.limit.unwrap_or(MOST_ROWS) as usize;
+        Bulk {
+            statement: Limits { time: self.timeout, rows, ..Limits::default() },
+            folded_stacks: self.limit.unwrap_or(MOST_STACKS) as usize,
+            folded_frames: usize::MAX,
         }
-        let times = trace.stack_times(of, &self.filter(trace)?, &self.limits(MOST_STACKS))?;
-        if times.rows.is_empty() {
+    }
+
+    fn events(&self, limit: Option<u32>) -> Events {
+        let (op, tid, min_duration) = (self.op.clone(), self.tid, self.min_duration);
+        Events { part: self.part(), op, tid, min_duration, limit }
+    }
+
+    fn part(&self) -> Part {
+        Part { since: self.since, pid: self.pid, ..Part::default() }
+    }
+
+    fn fold(&self, file: &Path, asked: &Asked<'_>) -> Result<ExitCode> {
+        let question = Stacks {
+            part: self.part(),
+            paging: Paging::default(),
+            of: Some(if self.waits { Of::Waits } else { Of::Calls }),
+            op: self.op.clone(),
+            tid: self.tid,
+            min_duration: self.min_duration,
+            folded: true,
+        };
+        let answer = question.ask(asked)?;
+        let folded = answer.folded.unwrap_or_default();
+        if !answer.has_stacks {
+            bail!("there are no stacks in {}", file.display());
+        }
+        if answer.distinct == 0 {
             bail!("no {} that match have a stack", if self.waits { "waits" } else { "calls" });
         }
         let mut out = io::BufWriter::new(io::stdout().lock());
-        for line in folded(of, &times.rows) {
+        for line in folded.lines {
             writeln!(out, "{line}")?;
         }
         out.flush()?;
-        note_truncation(times.truncated);
+        if answer.is_truncated || folded.is_truncated {
+            print::note(MORE_ROWS);
+        }
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn limits(&self, most: usize) -> Limits {
-        Limits { time: self.timeout, rows: self.limit.unwrap_or(most), ..Limits::default() }
     }
 
     fn has_filters(&self) -> bool {
@@ -130,22 +170,7 @@ impl Query {
         }
     }
 
-    fn filter(&self, trace: &Trace) -> Result<Filter> {
-        let since_ns = match self.since {
-            Some(since) => trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.as_nanos() as u64)),
-            None => None,
-        };
-        Ok(Filter {
-            since_ns,
-            until_ns: None,
-            op: self.op.clone(),
-            pid: self.pid,
-            tid: self.tid,
-            min_duration_ns: self.min_duration.map(|time| time.as_nanos() as u64),
-        })
-    }
-
-    fn print(&self, answer: &Answer) -> io::Result<()> {
+    fn print(&self, answer: &Rows) -> io::Result<()> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         if self.json {
             print_json(&mut out, answer)?;
@@ -158,27 +183,17 @@ impl Query {
     }
 }
 
-fn note_truncation(truncated: Option<Truncation>) {
-    if let Some(truncation) = truncated {
-        print::note(match truncation {
-            Truncation::Rows => "there are more rows; raise --limit to see them",
-            Truncation::Bytes => "the answer is cut at its largest size; ask for fewer rows or columns",
-        });
-    }
-}
-
-fn print_json(out: &mut impl Write, answer: &Answer) -> io::Result<()> {
+fn print_json(out: &mut impl Write, answer: &Rows) -> io::Result<()> {
     writeln!(out, "[")?;
     for (index, row) in answer.rows.iter().enumerate() {
-        let object: serde_json::Map<_, _> =
-            answer.columns.iter().cloned().zip(row.iter().map(Value::to_json)).collect();
+        let object: serde_json::Map<_, _> = answer.columns.iter().cloned().zip(row.iter().cloned()).collect();
         let comma = if index + 1 < answer.rows.len() { "," } else { "" };
-        writeln!(out, "{}{comma}", serde_json::Value::Object(object))?;
+        writeln!(out, "{}{comma}", Value::Object(object))?;
     }
     writeln!(out, "]")
 }
 
-fn print_csv(out: &mut impl Write, answer: &Answer) -> io::Result<()> {
+fn print_csv(out: &mut impl Write, answer: &Rows) -> io::Result<()> {
     let header: Vec<_> = answer.columns.iter().map(|name| quoted(name)).collect();
     writeln!(out, "{}", header.join(","))?;
     for row in &answer.rows {
@@ -196,12 +211,12 @@ fn quoted(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn table(answer: &Answer) -> String {
+fn table(answer: &Rows) -> String {
     let mut columns = Columns::new(answer.columns.iter().map(String::as_str));
     for row in &answer.rows {
         columns.row(row.iter().map(text));
     }
-    let is_number = |index: usize| answer.rows.iter().all(|row| !matches!(row.get(index), Some(Value::Text(_))));
+    let is_number = |index: usize| answer.rows.iter().all(|row| !matches!(row.get(index), Some(Value::String(_))));
     columns.align_right((0..answer.columns.len()).filter(|&index| is_number(index)));
     columns.text()
 }
@@ -209,10 +224,12 @@ fn table(answer: &Answer) -> String {
 fn text(value: &Value) -> Cow<'_, str> {
     match value {
         Value::Null => Cow::Borrowed(""),
-        Value::Integer(number) => Cow::Owned(number.to_string()),
-        Value::Real(number) => Cow::Owned(number.to_string()),
-        Value::Text(text) => Cow::Borrowed(text),
-        Value::Blob(bytes) => Cow::Owned(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Value::String(text) => Cow::Borrowed(text),
+        // As people write it: 1 and not 1.0.
+        Value::Number(number) if number.is_f64() => {
+            Cow::Owned(number.as_f64().map_or_else(String::new, |number| number.to_string()))
+        }
+        other => Cow::Owned(other.to_string()),
     }
 }
 

@@ -87,7 +87,7 @@ pub fn asker(named: Vec<PathBuf>) -> Result<Arc<Asker>> {
         // A file that cannot be read is told now, not to the first who asks.
         Trace::open(file)?;
     }
-    Ok(Arc::new(Asker::new(files, Arc::new(ThisHost), Bounds::default())))
+    Ok(Arc::new(Asker::new(files, Arc::new(ThisHost::default()), Bounds::default())))
 }
 
 /// An address to listen on: a number and a port, or localhost and a port. No host at all could mean any.

@@ -13,8 +13,8 @@ use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use crate::print;
 use crate::top::{self, About, Plain, Viewing};
+use crate::{findings, print};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod lines;
@@ -121,6 +121,7 @@ impl Trace {
             lines::summary(&outcome)?;
         }
         print_summary(&outcome);
+        findings::find_and_keep(&outcome.file, self.max_size);
         Ok(match outcome.ended {
             Ended::CommandEnded(code) => ExitCode::from(code.clamp(0, 255) as u8),
             _ => ExitCode::SUCCESS,

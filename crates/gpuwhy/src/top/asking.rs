@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use gpuwhy_model::Explanation;
 use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_questions::{Ask, AskError, Asked, Control, Length, NoHost, Part, Traces};
-use gpuwhy_store::Limits;
 
 use super::board::Board;
 
@@ -77,7 +76,7 @@ fn ask_until_cancelled(traces: &Traces, control: &Control, board: &Board) {
 
 fn ask(traces: &Traces, control: &Control) -> Result<Explanation, AskError> {
     let part = Part { since: Some(Length(SPAN)), ..Part::default() };
-    let asked = Asked { traces, host: &NoHost, limits: Limits::default(), control: control.clone() };
+    let asked = Asked { control: control.clone(), ..Asked::new(traces, &NoHost) };
     asked.go_on()?;
-    Findings { part }.ask(&asked)
+    Findings { part, stored: false }.ask(&asked)
 }

@@ -18,7 +18,7 @@ pub const PLAIN: Look = Look { has_colour: false, is_unicode: false };
 
 impl Look {
     /// From the environment, as other programs read it.
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
@@ -81,7 +81,9 @@ mod tests {
     use super::*;
 
     fn look(variables: &[(&str, &str)]) -> Look {
-        Look::of(|name| variables.iter().find(|(one, _)| *one == name).map(|(_, value)| (*value).to_owned()))
+        Look::from_variables(|name| {
+            variables.iter().find(|(one, _)| *one == name).map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]

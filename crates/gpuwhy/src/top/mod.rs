@@ -68,7 +68,7 @@ impl Viewing {
         register(SIGCONT, &flags.continued)?;
         let board = Arc::new(Board::default());
         let asking = Asking::start(about.file.clone(), Arc::clone(&board));
-        let look = Look::of(|name| std::env::var(name).ok());
+        let look = Look::from_variables(|name| std::env::var(name).ok());
         let drawing = Drawing::new(Arc::clone(&board), flags.clone(), about.state(), look, !about.is_kept);
         let drawing = std::thread::spawn(move || drawing.run());
         Ok(Self { board, asking: Some(asking), flags, drawing: Some(drawing) })

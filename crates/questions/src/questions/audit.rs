@@ -1,5 +1,5 @@
 use clap::Args;
-use gpuwhy_model::Reference;
+use gpuwhy_model::{Reference, UnixNs};
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,7 @@ pub struct AuditedCall {
     /// The record, as findings cite it.
     #[serde(deserialize_with = "cited::call")]
     pub r#ref: Reference,
+    #[schemars(with = "UnixNs")]
     pub timestamp_ns: u64,
     pub duration_ns: u64,
     pub pid: u32,
@@ -109,6 +110,6 @@ impl Ask for Audit {
         calls.truncate(limit);
         let last = calls.last().map(|call| call.timestamp_ns.to_string()).or_else(|| self.paging.after.clone());
         let next = last.clone().filter(|_| is_more);
-        Ok(AuditLog { basis: Basis::of(&reading)?, calls, next, last, kept: kept::calls(&reading)? })
+        Ok(AuditLog { basis: Basis::read(&reading)?, calls, next, last, kept: kept::calls(&reading)? })
     }
 }

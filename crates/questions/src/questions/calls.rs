@@ -137,7 +137,7 @@ impl Ask for Calls {
             _ => calls.iter().all(CallRow::is_exact),
         };
         let method = method(self.by, is_exact, &kept);
-        Ok(CallStatistics { basis: Basis::of(&reading)?, by: self.by, calls, next, is_exact, method, kept })
+        Ok(CallStatistics { basis: Basis::read(&reading)?, by: self.by, calls, next, is_exact, method, kept })
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calls::all_functions;
+use super::findings::stored;
 use crate::reading::Reading;
 use crate::{Ask, AskError, Asked, Basis, Length, Moment, Part};
 pub use findings::{ComparedFindings, InBoth, ShortFinding};
@@ -40,6 +41,10 @@ pub struct Compare {
     #[arg(long)]
     #[serde(default)]
     pub with_pid: Option<u32>,
+    /// Compare the findings that are stored in both traces, rather than look for them again. They are about whole traces.
+    #[arg(long)]
+    #[serde(default)]
+    pub stored: bool,
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -71,8 +76,8 @@ impl Ask for Compare {
 
     fn ask(&self, asked: &Asked<'_>) -> Result<Comparison, AskError> {
         let (first, second, what) = self.parts(asked)?;
-        let first = Looked::at(asked, &first, 0.0)?;
-        let second = Looked::at(asked, &second, 0.5)?;
+        let first = Looked::at(asked, &first, self.stored, 0.0)?;
+        let second = Looked::at(asked, &second, self.stored, 0.5)?;
         let functions = functions::compare(&first.side()?, &second.side()?);
         let notes = [
             Some(what),
@@ -86,8 +91,8 @@ impl Ask for Compare {
             functions,
             parts: parts(&first.explained.threads, &second.explained.threads),
             findings: findings::compare(&first.explained.findings, &second.explained.findings),
-            first: Basis::of(&first.reading)?,
-            second: Basis::of(&second.reading)?,
+            first: Basis::read(&first.reading)?,
+            second: Basis::read(&second.reading)?,
         })
     }
 }
@@ -147,8 +152,11 @@ struct Looked {
 }
 
 impl Looked {
-    fn at(asked: &Asked<'_>, part: &Part, done: f64) -> Result<Self, AskError> {
+    fn at(asked: &Asked<'_>, part: &Part, is_stored: bool, done: f64) -> Result<Self, AskError> {
         let reading = asked.read(part)?;
+        if is_stored {
+            return Ok(Self { explained: stored(&reading)?, reading });
+        }
         asked.progress(done, "reading the trace");
         let window = reading.window()?;
         asked.go_on()?;

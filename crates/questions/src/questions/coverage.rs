@@ -1,5 +1,5 @@
 use clap::Args;
-use gpuwhy_model::LossReason;
+use gpuwhy_model::{LossReason, UnixNs};
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct SeenAndLost {
     #[serde(flatten)]
     pub basis: Basis,
     /// Runs of the tracer, the last 20.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<TracerSession>,
     /// What was not kept, over all of the trace, the most first.
     pub losses: Vec<Loss>,
     /// Functions of which not every call was seen.
@@ -47,10 +47,12 @@ pub struct SeenAndLost {
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-pub struct Session {
+pub struct TracerSession {
     pub id: i64,
+    #[schemars(with = "UnixNs")]
     pub started_ns: u64,
     /// Null while it runs, and when the tracer was killed.
+    #[schemars(with = "Option<UnixNs>")]
     pub ended_ns: Option<u64>,
     pub end_reason: Option<String>,
     pub version: String,
@@ -93,6 +95,7 @@ pub struct SeenInPart {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct RungChange {
+    #[schemars(with = "UnixNs")]
     pub at_ns: u64,
     pub pid: u32,
     pub comm: String,
@@ -106,8 +109,11 @@ pub struct RungChange {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Warning {
+    #[schemars(with = "UnixNs")]
     pub at_ns: u64,
     pub text: String,
+    /// What it is about: attached, not-attached, suspended, clock, stacks or other.
+    pub kind: String,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -129,6 +135,7 @@ pub struct Cost {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct AgentPoint {
+    #[schemars(with = "UnixNs")]
     pub from_ns: u64,
     pub wall_ns: u64,
     /// CPU time of the tracer's own process.
@@ -149,6 +156,7 @@ pub struct TracedThread {
     pub tracer_ns: u64,
     pub share: f64,
     /// Its worst second, and the share in that.
+    #[schemars(with = "UnixNs")]
     pub worst_ns: u64,
     pub worst_share: f64,
 }
@@ -242,7 +250,7 @@ SELECT at_ns, pid, comm, op, rung, fraction, reason FROM rungs
 WHERE at_ns >= ? AND at_ns < ? AND (? IS NULL OR pid = ?) ORDER BY at_ns, pid, op LIMIT ? OFFSET ?";
 
 const WARNINGS: &str = "
-SELECT at_ns, text FROM (SELECT rowid, at_ns, text FROM warnings ORDER BY at_ns DESC, rowid DESC LIMIT 100)
+SELECT at_ns, text, kind FROM (SELECT rowid, at_ns, text, kind FROM warnings ORDER BY at_ns DESC, rowid DESC LIMIT 100)
 ORDER BY at_ns, rowid";
 
 const WALKS: &str = "

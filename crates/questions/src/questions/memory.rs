@@ -2,7 +2,7 @@ mod follow;
 mod unknown;
 
 use clap::Args;
-use gpuwhy_model::{CallClass, MemoryKind, ProcessId, Reference, Span};
+use gpuwhy_model::{CallClass, MemoryKind, ProcessId, Reference, Span, UnixNs};
 use gpuwhy_window::{Scope, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct MemoryUse {
     pub basis: Basis,
     pub processes: Vec<ProcessMemory>,
     /// Where live memory was allocated, the most bytes first.
-    pub sites: Vec<Site>,
+    pub sites: Vec<MemorySite>,
     /// What to say as `after` for the next sites, where there are more.
     pub next: Option<String>,
 }
@@ -58,11 +58,12 @@ pub struct ProcessMemory {
 pub struct FailedAllocation {
     /// The record, as findings cite it.
     pub r#ref: Reference,
+    #[schemars(with = "UnixNs")]
     pub timestamp_ns: u64,
     pub op: String,
     pub bytes: Option<u64>,
     pub ret_code: i32,
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
 /// Memory that was allocated after the first sixth of the time, when programs have warmed up, and freed again.
@@ -84,6 +85,7 @@ pub struct Pool {
     pub live_bytes: u64,
     pub live_count: u64,
     pub peak_bytes: u64,
+    #[schemars(with = "UnixNs")]
     pub peak_at_ns: u64,
     /// After the first sixth of the time. Null where less than a second is left.
     pub growth_bytes_per_minute: Option<f64>,
@@ -96,6 +98,7 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Point {
     /// Until when.
+    #[schemars(with = "UnixNs")]
     pub at_ns: u64,
     pub live_bytes: u64,
     /// The most since the point before.
@@ -114,14 +117,15 @@ pub struct Fragmentation {
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Site {
+pub struct MemorySite {
     pub pid: u32,
     pub device: Option<u16>,
     pub kind: MemoryKind,
-    pub place: Place,
+    pub place: SourcePlace,
     pub live_bytes: u64,
     pub live_count: u64,
     /// When the oldest of it was allocated.
+    #[schemars(with = "Option<UnixNs>")]
     pub oldest_ns: Option<u64>,
     /// The record of the newest, as findings cite it.
     pub newest_ref: Option<Reference>,
@@ -134,7 +138,7 @@ pub struct Site {
 
 /// The user's own line where a stack is known, else the file that called.
 #[derive(Clone, Debug, Default, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct SourcePlace {
     pub file: Option<String>,
     pub line: Option<u32>,
     pub function: Option<String>,
@@ -154,16 +158,16 @@ impl Ask for Memory {
         asked.progress(0.6, "following memory");
         let (mut processes, mut sites) = (Vec::new(), Vec::new());
         for process in users(&window) {
-            let followed = Followed::of(&window, process, reading.span);
+            let followed = Followed::follow(&window, process, reading.span);
             sites.extend(followed.sites());
             processes.push(process_memory(&window, process, reading.span, &followed));
             asked.go_on()?;
         }
         sites.sort_by(|one, other| (other.live_bytes, &one.place).cmp(&(one.live_bytes, &other.place)));
-        let mut page: Vec<Site> =
+        let mut page: Vec<MemorySite> =
             sites.into_iter().skip(self.paging.offset()?).take(self.paging.limit()? + 1).collect();
         let next = self.paging.cut(&mut page)?;
-        Ok(MemoryUse { basis: Basis::of(&reading)?, processes, sites: page, next })
+        Ok(MemoryUse { basis: Basis::read(&reading)?, processes, sites: page, next })
     }
 }
 
@@ -188,7 +192,7 @@ fn users(window: &Window) -> Vec<ProcessId> {
 }
 
 fn process_memory(window: &Window, process: ProcessId, span: Span, followed: &Followed<'_>) -> ProcessMemory {
-    let counts = unknown::Counts::of(window, process, span);
+    let counts = unknown::Counts::count(window, process, span);
     let seconds = span.to_ns.saturating_sub(span.from_ns) as f64 / 1e9;
     let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let facts = window.processes.get(&process);
@@ -203,6 +207,6 @@ fn process_memory(window: &Window, process: ProcessId, span: Span, followed: &Fo
         failures: followed.failures(),
         churn: followed.churn(),
         pools: followed.pools(),
-        unknown: unknown::of(window, process, followed),
+        unknown: unknown::reasons(window, process, followed),
     }
 }

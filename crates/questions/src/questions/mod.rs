@@ -6,6 +6,7 @@ pub mod check;
 pub mod compare;
 pub mod coverage;
 pub mod demo;
+pub mod events;
 pub mod findings;
 pub mod memory;
 pub mod off_cpu;
@@ -22,21 +23,22 @@ use crate::Question;
 
 /// In the order in which somebody would ask them.
 pub const QUESTIONS: &[Question] = &[
-    Question::of::<findings::Findings>(),
-    Question::of::<summary::Summary>(),
-    Question::of::<waits::Waits>(),
-    Question::of::<off_cpu::OffCpu>(),
-    Question::of::<slow_calls::SlowCalls>(),
-    Question::of::<calls::Calls>(),
-    Question::of::<stacks::Stacks>(),
-    Question::of::<memory::Memory>(),
-    Question::of::<timeline::Timeline>(),
-    Question::of::<audit::Audit>(),
-    Question::of::<record::Record>(),
-    Question::of::<compare::Compare>(),
-    Question::of::<coverage::Coverage>(),
-    Question::of::<sql::Sql>(),
-    Question::of::<check::Check>(),
-    Question::of::<demo::Demo>(),
-    Question::of::<test_report::TestReport>(),
+    Question::new::<findings::Findings>(),
+    Question::new::<summary::Summary>(),
+    Question::new::<waits::Waits>(),
+    Question::new::<off_cpu::OffCpu>(),
+    Question::new::<slow_calls::SlowCalls>(),
+    Question::new::<calls::Calls>(),
+    Question::new::<stacks::Stacks>(),
+    Question::new::<memory::Memory>(),
+    Question::new::<timeline::Timeline>(),
+    Question::new::<audit::Audit>(),
+    Question::new::<record::Record>(),
+    Question::new::<compare::Compare>(),
+    Question::new::<coverage::Coverage>(),
+    Question::new::<events::Events>(),
+    Question::new::<sql::Sql>(),
+    Question::new::<check::Check>(),
+    Question::new::<demo::Demo>(),
+    Question::new::<test_report::TestReport>(),
 ];

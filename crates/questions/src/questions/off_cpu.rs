@@ -120,7 +120,7 @@ impl Ask for OffCpu {
     fn ask(&self, asked: &Asked<'_>) -> Result<OffCpuTimes, AskError> {
         let reading = asked.read(&self.part)?;
         let threads = reading.select(&clocks_sql(&reading), &self.values(reading.bucket_bounds()))?;
-        let mut basis = Basis::of(&reading)?;
+        let mut basis = Basis::read(&reading)?;
         let (mut waits, mut takers) = (Vec::new(), Vec::new());
         if reading.trace.version() >= STRETCHES_SINCE {
             asked.progress(0.2, "adding up waits");

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use clap::Args;
 use gpuwhy_model::{NoReference, RecordKind, Reference};
 use gpuwhy_store::Value;
@@ -5,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
+use super::sql::Cell;
 use crate::reading::Reading;
 use crate::{Ask, AskError, Asked, Part};
 
@@ -31,6 +34,7 @@ pub struct FullRecord {
     pub view: String,
     /// All that is known of it, under the names that `docs/schema.md` describes. Handles and addresses are hexadecimal
     /// digits.
+    #[schemars(with = "BTreeMap<String, Cell>")]
     pub record: Map<String, serde_json::Value>,
     /// Where in the program it happened, if its stack was taken.
     pub stack: Option<Stack>,
@@ -46,11 +50,11 @@ pub struct Stack {
     /// The frame that a person wants to see first: its position.
     pub site: Option<u32>,
     /// Innermost first.
-    pub frames: Vec<StackFrame>,
+    pub frames: Vec<RecordFrame>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-pub struct StackFrame {
+pub struct RecordFrame {
     /// `python`, `native`, `jit` or `kernel`.
     pub kind: String,
     pub function: String,

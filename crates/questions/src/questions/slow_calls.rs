@@ -1,5 +1,5 @@
 use clap::Args;
-use gpuwhy_model::Reference;
+use gpuwhy_model::{Reference, UnixNs};
 use gpuwhy_store::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct SlowCalls {
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Calls {
+pub struct LongestCalls {
     #[serde(flatten)]
     pub basis: Basis,
     /// The longest first.
@@ -37,6 +37,7 @@ pub struct SlowCall {
     /// The record, as findings cite it.
     #[serde(deserialize_with = "cited::call")]
     pub r#ref: Reference,
+    #[schemars(with = "UnixNs")]
     pub timestamp_ns: u64,
     pub duration_ns: u64,
     pub running_ns: u64,
@@ -73,15 +74,15 @@ ORDER BY duration_ns DESC, timestamp_ns LIMIT ? OFFSET ?";
 impl Ask for SlowCalls {
     const NAME: &'static str = "slow_calls";
 
-    type Answer = Calls;
+    type Answer = LongestCalls;
 
-    fn ask(&self, asked: &Asked<'_>) -> Result<Calls, AskError> {
+    fn ask(&self, asked: &Asked<'_>) -> Result<LongestCalls, AskError> {
         let reading = asked.read(&self.part)?;
         let names = reading.names_of(self.op.as_deref())?;
         let page = [self.paging.limit()? + 1, self.paging.offset()?].map(|number| Value::Integer(number as i64));
         let values = [&reading.bounds()[..], &[names.clone(), names.clone(), names], &page].concat();
         let mut calls = reading.select(SQL, &values)?;
         let next = self.paging.cut(&mut calls)?;
-        Ok(Calls { basis: Basis::of(&reading)?, calls, next })
+        Ok(LongestCalls { basis: Basis::read(&reading)?, calls, next })
     }
 }

@@ -1,7 +1,5 @@
-use std::time::Duration;
-
 use clap::Args;
-use gpuwhy_store::{Limits, Truncation, Value};
+use gpuwhy_store::{Answer, Limits, Truncation, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +24,6 @@ pub struct Sql {
 }
 
 const DEFAULT_ROWS: u32 = 100;
-const MOST_ROWS: u32 = 10_000;
-const MOST_TIME: Duration = Duration::from_secs(10);
-const MOST_BYTES: usize = 1 << 20;
 
 /// Rows in the order the statement gives them.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -45,7 +40,7 @@ pub struct Rows {
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
-enum Cell {
+pub(super) enum Cell {
     Null,
     Number(f64),
     Text(String),
@@ -65,20 +60,31 @@ impl Ask for Sql {
     type Answer = Rows;
 
     fn ask(&self, asked: &Asked<'_>) -> Result<Rows, AskError> {
-        let rows = match self.limit.unwrap_or(DEFAULT_ROWS) {
-            rows @ 1..=MOST_ROWS => rows as usize,
-            _ => return Err(AskError::parameter("limit", format_args!("it is from 1 to {MOST_ROWS}"))),
-        };
+        let limits = limits(self.limit, asked)?;
         let reading = asked.read(&Part { trace: self.trace.clone(), ..Part::default() })?;
-        let limits = Limits { rows, time: asked.limits.time.min(MOST_TIME), bytes: asked.limits.bytes.min(MOST_BYTES) };
-        let answer = reading.trace.query(&self.sql, &limits)?;
-        Ok(Rows {
+        Ok(reading.trace.query(&self.sql, &limits)?.into())
+    }
+}
+
+/// As many rows as were asked for, within what may be.
+pub(super) fn limits(rows: Option<u32>, asked: &Asked<'_>) -> Result<Limits, AskError> {
+    let most = asked.bulk.statement;
+    let rows = rows.unwrap_or(DEFAULT_ROWS) as usize;
+    if !(1..=most.rows).contains(&rows) {
+        return Err(AskError::parameter("limit", format_args!("it is from 1 to {}", most.rows)));
+    }
+    Ok(Limits { rows, time: asked.limits.time.min(most.time), bytes: asked.limits.bytes.min(most.bytes) })
+}
+
+impl From<Answer> for Rows {
+    fn from(answer: Answer) -> Self {
+        Self {
             columns: answer.columns,
             rows: answer.rows.iter().map(|row| row.iter().map(Value::to_json).collect()).collect(),
             truncated: answer.truncated.map(|cut| match cut {
                 Truncation::Rows => Cut::Rows,
                 Truncation::Bytes => Cut::Bytes,
             }),
-        })
+        }
     }
 }

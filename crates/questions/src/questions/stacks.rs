@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reading::Reading;
-use crate::{Ask, AskError, Asked, Basis, Paging, Part, folded};
+use crate::{Ask, AskError, Asked, Basis, Bulk, Length, Paging, Part, folded};
 
 /// Stacks ranked by the time that passed in them: what called into the GPU's libraries, where threads waited, who ended
 /// those waits, or where threads were running. Each with the line of the user's own program.
@@ -30,6 +30,10 @@ pub struct Stacks {
     #[arg(long)]
     #[serde(default)]
     pub tid: Option<u32>,
+    /// Only calls or waits at least this long: 500us, 10ms.
+    #[arg(long, value_name = "TIME")]
+    #[serde(default)]
+    pub min_duration: Option<Length>,
     /// Also as lines of text, as flame graph tools read them: of all stacks, not only of this page.
     #[arg(long)]
     #[serde(default)]
@@ -64,15 +68,13 @@ impl From<Of> for StacksOf {
 /// So many stacks are ranked.
 const MOST_STACKS: usize = 10_000;
 
-/// So many, with so many frames together, become lines of text: those with the most time.
-const MOST_FOLDED: usize = 2_000;
-const MOST_FOLDED_FRAMES: usize = 20_000;
-
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct RankedStacks {
     #[serde(flatten)]
     pub basis: Basis,
     pub of: Of,
+    /// Whether the trace has any stacks at all.
+    pub has_stacks: bool,
     /// Time in all stacks that match; not known of threads that ran.
     pub total_ns: Option<u64>,
     /// Calls, waits or samples in all stacks that match.
@@ -97,6 +99,8 @@ pub struct Folded {
     pub lines: Vec<String>,
     /// Share of the total that they stand for: very many stacks are cut to those with the most time.
     pub share: f64,
+    /// Whether stacks were left out.
+    pub is_truncated: bool,
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -144,10 +148,11 @@ impl Ask for Stacks {
         if !reading.trace.has_stacks()? {
             return Ok(RankedStacks::none(basis, of, self.folded));
         }
-        let limits = Limits { rows: MOST_STACKS, ..reading.limits() };
+        let rows = MOST_STACKS.max(if self.folded { asked.bulk.folded_stacks } else { 0 });
+        let limits = Limits { rows, ..reading.limits() };
         let filter = self.filter(&reading);
         let sums = reading.trace.stack_sums(of.into(), &filter, &limits)?;
-        let ranking = Ranking::of(of, &sums.rows);
+        let ranking = Ranking::new(of, &sums.rows);
         let page = sums.rows.iter().skip(self.paging.offset()?).take(self.paging.limit()? + 1);
         let mut page: Vec<StackSum> = page.copied().collect();
         let next = self.paging.cut(&mut page)?;
@@ -155,13 +160,14 @@ impl Ask for Stacks {
         Ok(RankedStacks {
             basis,
             of,
+            has_stacks: true,
             total_ns: ranking.known_ns(ranking.total_ns),
             total_count: ranking.total_count,
             with_and_without_ns: reading.trace.time_with_and_without_stacks(of.into(), &filter, &limits)?,
             distinct: sums.rows.len(),
             is_truncated: sums.truncated.is_some(),
             stacks,
-            folded: if self.folded { Some(ranking.fold(&reading, &sums.rows)?) } else { None },
+            folded: if self.folded { Some(ranking.fold(&reading, &sums.rows, &asked.bulk)?) } else { None },
             next,
         })
     }
@@ -175,7 +181,7 @@ impl Stacks {
             op: self.op.clone(),
             pid: reading.scope.pid,
             tid: self.tid,
-            min_duration_ns: None,
+            min_duration_ns: self.min_duration.map(|length| length.ns()),
         }
     }
 }
@@ -186,6 +192,7 @@ impl RankedStacks {
         Self {
             basis,
             of,
+            has_stacks: false,
             total_ns: (of != Of::Running).then_some(0),
             total_count: 0,
             with_and_without_ns: None,
@@ -205,7 +212,7 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn of(of: Of, sums: &[StackSum]) -> Self {
+    fn new(of: Of, sums: &[StackSum]) -> Self {
         let total = |number: fn(&StackSum) -> u64| sums.iter().map(number).fold(0, u64::saturating_add);
         Self { of, total_ns: total(|sum| sum.ns), total_count: total(|sum| sum.count) }
     }
@@ -234,15 +241,15 @@ impl Ranking {
         }
     }
 
-    fn fold(&self, reading: &Reading, sums: &[StackSum]) -> Result<Folded, AskError> {
-        let mut times = reading.trace.load_stacks(sums.get(..MOST_FOLDED).unwrap_or(sums))?;
+    fn fold(&self, reading: &Reading, sums: &[StackSum], most: &Bulk) -> Result<Folded, AskError> {
+        let mut times = reading.trace.load_stacks(sums.get(..most.folded_stacks).unwrap_or(sums))?;
         let mut frames = 0;
         times.retain(|time| {
             frames += time.stack.as_ref().map_or(1, |stack| stack.frames.len());
-            frames <= MOST_FOLDED_FRAMES
+            frames <= most.folded_frames
         });
         let share = times.iter().map(|time| self.share(time)).sum();
-        Ok(Folded { lines: folded(self.of.into(), &times), share })
+        Ok(Folded { lines: folded(self.of.into(), &times), share, is_truncated: times.len() < sums.len() })
     }
 }
 

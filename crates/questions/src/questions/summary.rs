@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use gpuwhy_model::Layer;
+use gpuwhy_model::{Layer, UnixNs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -57,10 +57,13 @@ pub struct Totals {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct SessionSummary {
+    #[schemars(with = "UnixNs")]
     pub started_ns: u64,
     /// Absent while it runs, and when the tracer was killed.
+    #[schemars(with = "Option<UnixNs>")]
     pub ended_ns: Option<u64>,
     /// When it last wrote.
+    #[schemars(with = "UnixNs")]
     pub last_commit_ns: u64,
     /// How it ended: `finished`, `interrupted`, `disk full`; absent like `ended_ns`.
     pub end_reason: Option<String>,
@@ -154,7 +157,7 @@ impl Ask for Summary {
 
     fn ask(&self, asked: &Asked<'_>) -> Result<TraceSummary, AskError> {
         let reading = asked.read(&self.part)?;
-        let basis = Basis::of(&reading)?;
+        let basis = Basis::read(&reading)?;
         let functions = all_functions(&reading)?;
         let [from, to, ..] = reading.bounds();
         let mut processes: Vec<ProcessSummary> = reading.select(PROCESSES, &reading.bucket_bounds())?;

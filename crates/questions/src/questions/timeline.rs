@@ -39,14 +39,14 @@ pub struct Timeline {
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Slice {
+pub struct TimelineSlice {
     #[serde(flatten)]
     pub basis: Basis,
     /// Where offsets count from, as decimal digits: it does not fit into every program's numbers.
     pub from_ns_text: String,
     /// How much time a pixel is.
     pub pixel_ns: u64,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TimelineLane>,
     /// Threads with calls or waits that got no lane.
     pub lanes_left_out: u64,
     /// Who ended whose wait and when: `[from_lane, to_lane, offset_ns]`, of waits that are some pixels wide.
@@ -60,7 +60,7 @@ pub struct Slice {
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Lane {
+pub struct TimelineLane {
     pub pid: u32,
     pub tid: u32,
     pub comm: String,
@@ -96,14 +96,14 @@ const MOST_ARROWS: usize = 3000;
 impl Ask for Timeline {
     const NAME: &'static str = "timeline";
 
-    type Answer = Slice;
+    type Answer = TimelineSlice;
 
-    fn ask(&self, asked: &Asked<'_>) -> Result<Slice, AskError> {
+    fn ask(&self, asked: &Asked<'_>) -> Result<TimelineSlice, AskError> {
         let width = within(self.width.unwrap_or(DEFAULT_WIDTH), WIDTHS, "width")?;
         let most = within(self.most_lanes.unwrap_or(DEFAULT_LANES), MOST_LANES, "most_lanes")?;
         let reading = asked.read(&self.part)?;
         let chosen = lanes::choose(&reading, &self.lanes, most as usize)?;
-        let basis = Basis::of(&reading)?;
+        let basis = Basis::read(&reading)?;
         Drawing::new(&reading, &chosen, Pixels::new(reading.span, width)).drawn(basis, &chosen)
     }
 }
@@ -135,7 +135,7 @@ impl<'r> Drawing<'r> {
         }
     }
 
-    fn drawn(mut self, basis: Basis, chosen: &Chosen) -> Result<Slice, AskError> {
+    fn drawn(mut self, basis: Basis, chosen: &Chosen) -> Result<TimelineSlice, AskError> {
         let limits = self.reading.limits();
         self.reading.trace.each_call(self.reading.span, &limits, |call| {
             if let Some(&lane) = self.lane_of.get(&call.thread) {
@@ -153,7 +153,7 @@ impl<'r> Drawing<'r> {
         self.slice(basis, chosen)
     }
 
-    fn slice(self, basis: Basis, chosen: &Chosen) -> Result<Slice, AskError> {
+    fn slice(self, basis: Basis, chosen: &Chosen) -> Result<TimelineSlice, AskError> {
         let mut names = Names::new(chosen);
         let mut lanes = Vec::new();
         for ((thread, calls), waits) in chosen.threads.iter().zip(self.calls).zip(self.waits) {
@@ -162,7 +162,7 @@ impl<'r> Drawing<'r> {
             };
             lanes.push(thread.lane(calls, waits));
         }
-        Ok(Slice {
+        Ok(TimelineSlice {
             from_ns_text: basis.window.from_ns.to_string(),
             basis,
             pixel_ns: self.pixels.width_ns,

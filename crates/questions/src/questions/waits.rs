@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gpuwhy_analysis::{DispatchThread, DispatchThreads, StepParts};
-use gpuwhy_model::{Breakdown, Part as TimeOf, Span, ThreadId, TimePart};
+use gpuwhy_model::{Breakdown, Part as TimeOf, Span, ThreadId, TimePart, UnixNs};
 use gpuwhy_window::ThreadSecond;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,8 +56,8 @@ pub struct ThreadTime {
     pub series: Vec<Bucket>,
     /// How many steps a bucket holds: less than 1 where a step is longer than a bucket.
     pub steps_per_bucket: Option<f64>,
-    pub median_step: Option<Step>,
-    pub slowest_step: Option<Step>,
+    pub median_step: Option<StepTime>,
+    pub slowest_step: Option<StepTime>,
     /// Share of its calls that have a record of their own. In steps, those without one count as application code.
     pub calls_recorded: f64,
 }
@@ -65,6 +65,7 @@ pub struct ThreadTime {
 /// What happened in one bucket. A thread that came later or left earlier has less wall time than it is long.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Bucket {
+    #[schemars(with = "UnixNs")]
     pub from_ns: u64,
     /// What the parts add up to.
     pub wall_ns: u64,
@@ -72,14 +73,15 @@ pub struct Bucket {
 }
 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Step {
+pub struct StepTime {
+    #[schemars(with = "UnixNs")]
     pub at_ns: u64,
     /// What the parts add up to.
     pub ns: u64,
     pub parts: Vec<TimeOf>,
 }
 
-impl From<StepParts> for Step {
+impl From<StepParts> for StepTime {
     fn from(StepParts { at_ns, ns, parts }: StepParts) -> Self {
         Self { at_ns, ns, parts }
     }
@@ -97,7 +99,7 @@ impl Ask for Waits {
         let window = reading.window()?;
         asked.go_on()?;
         asked.progress(0.6, "adding up");
-        let all = DispatchThreads::of(&window);
+        let all = DispatchThreads::new(&window);
         let basis = Basis::saying(&reading, all.coverage());
         let is_asked = |thread: &DispatchThread<'_, '_>| self.tid.is_none_or(|tid| thread.breakdown().tid == tid);
         let (offset, limit) = (self.paging.offset()?, self.paging.limit()?);
@@ -131,8 +133,8 @@ fn time_of(thread: &DispatchThread<'_, '_>, seconds: &[ThreadSecond], buckets: &
         steps_per_bucket: breakdown.steps.as_ref().map(|steps| per_bucket(steps.median_ns)),
         breakdown,
         series: buckets.series(seconds.iter().map(|second| (second, thread.second(second)))),
-        median_step: thread.median_step().map(Step::from),
-        slowest_step: thread.slowest_step().map(Step::from),
+        median_step: thread.median_step().map(StepTime::from),
+        slowest_step: thread.slowest_step().map(StepTime::from),
         calls_recorded: thread.recorded(),
     }
 }

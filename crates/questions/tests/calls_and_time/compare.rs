@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gpuwhy_model::CallStats;
+use gpuwhy_store::{KeptExplanation, keep_explanation};
 use serde_json::{Value, json};
 
 use crate::small::{Finished, MS, SECOND, START_NS, Small, array, ask, ask_all};
@@ -97,6 +98,28 @@ fn where_time_went_and_findings_are_compared_too() {
     let gone = array(&answer, "/findings/only_in_first");
     assert!(gone.iter().any(|finding| finding["cause"] == "input-starved"), "{gone:?}");
     assert!(array(&answer, "/notes").iter().any(|note| note.as_str().unwrap().contains("second part no thread")));
+}
+
+#[test]
+fn stored_findings_of_two_traces_are_compared_as_if_they_were_found_anew() {
+    let trace = slower();
+    // A file of an earlier version is brought up to date.
+    let copy = trace.path.with_file_name("demo.db");
+    std::fs::copy(demo(), &copy).unwrap();
+    for path in [&trace.path, &copy] {
+        assert_eq!(ask_all(&[path], "findings", json!({"stored": true})).unwrap_err().code(), "not_found");
+        let found = ask(path, "findings", json!({}));
+        let kept = KeptExplanation { at_ns: START_NS, version: "0.0.7".into(), json: found.to_string() };
+        keep_explanation(path, &kept, None).unwrap();
+        assert_eq!(ask(path, "findings", json!({"stored": true})), found);
+        let part = json!({"stored": true, "pid": 1});
+        assert_eq!(ask_all(&[path], "findings", part).unwrap_err().code(), "bad_parameters");
+    }
+    let both = [&copy, &trace.path].map(|path| path.as_path());
+    let stored = ask_all(&both, "compare", json!({"stored": true})).unwrap();
+    assert_eq!(stored["findings"], ask_all(&both, "compare", json!({})).unwrap()["findings"]);
+    let gone = array(&stored, "/findings/only_in_first");
+    assert!(gone.iter().any(|finding| finding["title"] == "Input came too late"), "{gone:?}");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use gpuwhy_model::{
     Call, CallClass, CallStats, Frame, FrameKind, Layer, ModuleId, OpId, Process, Session, SessionEnd, Stack, StackId,
     StandsFor, Stretch, ThreadId, WaitReason, WalkEnd,
 };
-use gpuwhy_questions::{AskError, Asked, Control, NoHost, Traces, find};
-use gpuwhy_store::{Limits, Options, Writer};
+use gpuwhy_questions::{AskError, Asked, NoHost, Traces, find};
+use gpuwhy_store::{Options, Writer};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ pub const SECOND: u64 = 1000 * MS;
 
 pub fn ask_all(files: &[&Path], name: &str, parameters: Value) -> Result<Value, AskError> {
     let traces = Traces::new(files.iter().map(|file| file.to_path_buf()));
-    let asked = Asked { traces: &traces, host: &NoHost, limits: Limits::default(), control: Control::default() };
+    let asked = Asked::new(&traces, &NoHost);
     find(name).unwrap().ask(parameters, &asked)
 }
 

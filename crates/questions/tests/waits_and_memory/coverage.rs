@@ -1,6 +1,8 @@
 //! What was seen and lost, and what the tracer took.
 
-use gpuwhy_model::{AgentUsage, Calibration, CallStats, LossReason, Losses, Rung, RungChange, Session, ThreadTimes};
+use gpuwhy_model::{
+    AgentUsage, Calibration, CallStats, LossReason, Losses, Note, NoteKind, Rung, RungChange, Session, ThreadTimes,
+};
 use serde_json::json;
 
 use crate::support::*;
@@ -28,7 +30,7 @@ fn sampled() -> Scene {
     losses.set(LossReason::RingFull, 3);
     losses.set(LossReason::Abandoned, 5);
     scene.writer.losses(&losses).unwrap();
-    scene.writer.warn(START_NS, HOSTILE).unwrap();
+    scene.writer.note(START_NS, &Note::new(NoteKind::Other, HOSTILE)).unwrap();
     scene
 }
 

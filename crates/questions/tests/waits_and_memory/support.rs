@@ -6,8 +6,8 @@ use gpuwhy_model::{
     Call, CallClass, CallStats, Frame, FrameKind, Layer, OpId, Process, ProcessId, PythonEnd, Session, SessionEnd,
     Stack, StackId, StandsFor, Stretch, ThreadId, ThreadTimes, WaitReason, WalkEnd,
 };
-use gpuwhy_questions::{AskError, Asked, Control, NoHost, Traces, find};
-use gpuwhy_store::{Limits, Options, Writer};
+use gpuwhy_questions::{AskError, Asked, NoHost, Traces, find};
+use gpuwhy_store::{Options, Writer};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -144,7 +144,7 @@ impl Scene {
 
 pub fn ask(path: &Path, name: &str, parameters: Value) -> Result<Value, AskError> {
     let traces = Traces::new([path.to_owned()]);
-    let asked = Asked { traces: &traces, host: &NoHost, limits: Limits::default(), control: Control::default() };
+    let asked = Asked::new(&traces, &NoHost);
     find(name).unwrap().ask(parameters, &asked)
 }
 

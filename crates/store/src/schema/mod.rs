@@ -15,6 +15,7 @@ pub use markdown::schema_markdown;
 pub use migrate::SCHEMA_VERSION;
 pub(crate) use migrate::migrate;
 pub(crate) use table::{Table, otherwise};
+pub(crate) use tables::NOTE_KIND;
 
 /// "gpwy": marks a SQLite file as a trace.
 pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");

@@ -30,6 +30,10 @@ pub(super) fn tables() -> Vec<Table> {
     tables
 }
 
+/// What a note of an older file is about: only its first word told.
+pub(crate) const NOTE_KIND: &str =
+    "CASE WHEN text GLOB 'attached *' OR text GLOB 'tracing *' THEN 'attached' ELSE 'other' END";
+
 pub(super) const INDEXES: &[Index] = &[
     Index { name: "process_life_time", on: "process_life (at_ns)", since: 1 },
     Index { name: "nccl_events_time", on: "nccl_events (timestamp_ns)", since: 1 },
@@ -39,7 +43,6 @@ pub(super) const INDEXES: &[Index] = &[
     Index { name: "calls_memory", on: "calls (start_ns) WHERE address IS NOT NULL", since: 3 },
     // Calls whose stacks were taken.
     Index { name: "calls_stacks", on: "calls (start_ns) WHERE stack_id IS NOT NULL", since: 4 },
-    Index { name: "explanations_time", on: "explanations (at_ns)", since: 5 },
 ];
 
 /// Declares tables: a name, the columns that tell rows apart, since which version of the file, what a row is, and the columns.
@@ -99,6 +102,7 @@ declared! {
         session_id INTEGER "The run of the tracer: `sessions.id`.";
         at_ns INTEGER [unit("ns since epoch")] "When.";
         text TEXT "The warning.";
+        kind TEXT [since(5), earlier(NOTE_KIND)] "What it is about: `attached` (what is traced), `not-attached`, `suspended`, `clock`, `stacks`, `other`. All but the first tell of something that was not seen.";
     }
 
     clock_anchors () since 1 "Pairs of kernel time and Unix time, taken now and then." {
@@ -207,13 +211,11 @@ declared! {
         value TEXT "The value.";
     }
 
-    explanations () since 5 "What `explain` found, as it was told at that time." {
+    explanations (session_id) since 5 "What was found when a session ended, about the whole file as it was then." {
         session_id INTEGER "The run of the tracer: `sessions.id`.";
         at_ns INTEGER [unit("ns since epoch")] "When it was found.";
-        from_ns INTEGER [unit("ns since epoch")] "Start of the span that was looked at.";
-        to_ns INTEGER [unit("ns since epoch")] "Its end.";
-        version TEXT "Version of gpuwhy whose rules looked.";
-        explanation TEXT "The whole answer as JSON, as `gpuwhy explain --json` prints it.";
+        version TEXT "The gpuwhy that found it.";
+        explanation TEXT "The object that `gpuwhy explain --json` prints.";
     }
 
     nccl_events () since 1 "One row per collective operation." {

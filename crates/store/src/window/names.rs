@@ -1,21 +1,21 @@
 //! Who and what the records speak of, and what the sessions say about themselves.
 
 use gpuwhy_model::{
-    CallClass, GraphStep, Layer, Meaning, MemoryKind, ModuleId, OpId, Process, ProcessId, ProcessLife, TargetId,
-    ThreadId, WaitTarget,
+    CallClass, GraphStep, Layer, Meaning, MemoryKind, ModuleId, Note, NoteKind, OpId, Process, ProcessId, ProcessLife,
+    TargetId, ThreadId, WaitTarget,
 };
 use gpuwhy_window::{Op, SessionFacts, Thread, Window};
 use rusqlite::Row;
 
 use super::source::{Source, id, signed, unsigned, word};
 use crate::cells::read;
-use crate::schema::older_ops;
+use crate::schema::{NOTE_KIND, older_ops};
 
 /// The most turns in lives that are kept.
 const MOST_LIFE: i64 = 10_000;
 
-/// The most warnings that are kept.
-const MOST_WARNINGS: i64 = 100;
+/// The most notes that are kept.
+const MOST_NOTES: i64 = 100;
 
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     sessions(source, window)?;
@@ -48,9 +48,11 @@ fn sessions(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
             facts.losses.insert(row.get(0)?, unsigned(row, 1)?);
             Ok(())
         })?;
-        let sql = "SELECT text FROM warnings WHERE session_id = ? ORDER BY at_ns LIMIT ?";
-        source.each(sql, [session, MOST_WARNINGS], |row| {
-            facts.warnings.push(row.get(0)?);
+        let kind = source.column_or("warnings", "kind", NOTE_KIND);
+        let sql = format!("SELECT {kind}, text FROM warnings WHERE session_id = ? ORDER BY at_ns LIMIT ?");
+        source.each(&sql, [session, MOST_NOTES], |row| {
+            let kind = NoteKind::from_word(row.get_ref(0)?.as_str()?);
+            facts.notes.push(Note { kind, text: row.get(1)? });
             Ok(())
         })?;
     }

@@ -21,7 +21,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gpuwhy_model::{LossReason, Losses, Session, SessionEnd};
+use gpuwhy_model::{LossReason, Losses, Note, Session, SessionEnd};
 use rusqlite::{Connection, params};
 
 use crate::StoreError;
@@ -29,6 +29,7 @@ use crate::lock::WriterLock;
 use calls::MovedCalls;
 use dictionary::Dictionaries;
 use names::Names;
+pub(crate) use open::connect_again;
 use retention::Cap;
 use room::LastRoom;
 use samples::Series;
@@ -103,10 +104,10 @@ impl Writer {
         })
     }
 
-    pub fn warn(&mut self, at_ns: u64, text: &str) -> Result<(), StoreError> {
+    pub fn note(&mut self, at_ns: u64, note: &Note) -> Result<(), StoreError> {
         self.write(|writer| {
-            let mut statement = writer.connection.prepare_cached("INSERT INTO warnings VALUES (?, ?, ?)")?;
-            statement.execute(params![writer.session, signed(at_ns), cut(text)])?;
+            let mut statement = writer.connection.prepare_cached("INSERT INTO warnings VALUES (?, ?, ?, ?)")?;
+            statement.execute(params![writer.session, signed(at_ns), cut(&note.text), note.kind.as_str()])?;
             Ok(())
         })
     }

@@ -47,6 +47,14 @@ fn open_locked(path: &Path, session: &Session, options: &Options, lock: WriterLo
     start(connection, path.to_path_buf(), session, cap, lock).map_err(failed)
 }
 
+/// Opens a trace of today's layout that is there, without beginning a session.
+pub(crate) fn connect_again(path: &Path, lock: &WriterLock) -> Result<Connection, StoreError> {
+    check_header(path, lock.file())?;
+    let connection = connect(path, None).map_err(|error| StoreError::from_sqlite(path, error))?;
+    migrate(path, &connection)?;
+    Ok(connection)
+}
+
 /// Reads who made the file before SQLite touches it. The header is never only in the write-ahead log, because the
 /// schema is written before there is one.
 fn check_header(path: &Path, file: &File) -> Result<(), StoreError> {

@@ -1,4 +1,4 @@
-//! Samples of what is measured again and again, labels of processes, and findings.
+//! Samples of what is measured again and again, and labels of processes.
 
 use gpuwhy_model::{ProcessId, Sample};
 use hashbrown::HashMap;
@@ -10,12 +10,6 @@ use crate::StoreError;
 
 /// What a sample takes, about.
 const SAMPLE_BYTES: usize = 32;
-
-/// The longest explanation that is kept: a guarded query can still read it.
-const MOST_EXPLANATION_BYTES: usize = 200 << 10;
-
-/// What an explanation takes beside its text, about.
-const EXPLANATION_BYTES: usize = 80;
 
 /// The numbers of what is measured in this session.
 pub(super) struct Series {
@@ -41,28 +35,6 @@ impl Writer {
     pub fn label(&mut self, process: ProcessId, key: &str, value: &str) -> Result<(), StoreError> {
         self.make_room_for_names()?;
         self.name(Name::Label { process, key: key.to_owned(), value: value.to_owned() })
-    }
-
-    /// Keeps what was found in a span, as JSON. One that is too long to be read back is not kept; the answer says
-    /// whether it is.
-    pub fn explanation(
-        &mut self,
-        at_ns: u64,
-        span_ns: std::ops::Range<u64>,
-        version: &str,
-        explanation: &str,
-    ) -> Result<bool, StoreError> {
-        if explanation.len() > MOST_EXPLANATION_BYTES {
-            return Ok(false);
-        }
-        let times = [at_ns, span_ns.start, span_ns.end].map(signed);
-        self.sums(&[times], |writer, [at, from, to]| {
-            let sql = "INSERT INTO explanations VALUES (?, ?, ?, ?, ?, ?)";
-            let mut statement = writer.connection.prepare_cached(sql)?;
-            statement.execute(params![writer.session, at, from, to, cut(version), explanation])?;
-            Ok(EXPLANATION_BYTES + explanation.len())
-        })?;
-        Ok(true)
     }
 
     fn series(&mut self, sample: &Sample) -> Result<u32, StoreError> {

@@ -2,12 +2,11 @@
 
 use super::stage::alone;
 use super::{Need, Scenario};
-use gpuwhy_model::Cause;
 
 pub(super) const SLOW_IOCTL: Scenario = Scenario {
     name: "slow-ioctl",
     summary: "a driver call spends milliseconds in an ioctl in every step",
-    cause: Some(Cause::DriverCall),
+    cause: Some("driver-call"),
     needs: &[Need::Extents],
     stage: alone,
 };
@@ -15,7 +14,7 @@ pub(super) const SLOW_IOCTL: Scenario = Scenario {
 pub(super) const SYNC_PER_OP: Scenario = Scenario {
     name: "sync-per-op",
     summary: "the job waits for the GPU after every single launch",
-    cause: Some(Cause::SyncStorm),
+    cause: Some("sync-storm"),
     needs: &[],
     stage: alone,
 };
@@ -23,7 +22,7 @@ pub(super) const SYNC_PER_OP: Scenario = Scenario {
 pub(super) const TINY_KERNELS: Scenario = Scenario {
     name: "tiny-kernels",
     summary: "the job launches kernels that are shorter than their launch",
-    cause: Some(Cause::LaunchBound),
+    cause: Some("launch-bound"),
     needs: &[],
     stage: alone,
 };
@@ -31,7 +30,7 @@ pub(super) const TINY_KERNELS: Scenario = Scenario {
 pub(super) const PAGEABLE_COPY: Scenario = Scenario {
     name: "pageable-copy",
     summary: "asynchronous copies block since they come from pageable memory",
-    cause: Some(Cause::PageableCopy),
+    cause: Some("pageable-copy"),
     needs: &[],
     stage: alone,
 };
@@ -39,7 +38,7 @@ pub(super) const PAGEABLE_COPY: Scenario = Scenario {
 pub(super) const MODULE_PER_STEP: Scenario = Scenario {
     name: "module-per-step",
     summary: "the job loads a module in every step",
-    cause: Some(Cause::LazyLoad),
+    cause: Some("lazy-load"),
     needs: &[],
     stage: alone,
 };
@@ -47,7 +46,7 @@ pub(super) const MODULE_PER_STEP: Scenario = Scenario {
 pub(super) const CAPTURE_PER_STEP: Scenario = Scenario {
     name: "capture-per-step",
     summary: "the job captures and instantiates its CUDA graph again in every step",
-    cause: Some(Cause::GraphRecapture),
+    cause: Some("graph-recapture"),
     needs: &[],
     stage: alone,
 };

@@ -1,12 +1,11 @@
 //! The dispatch threads want a CPU and do not get it.
 
 use super::{Need, Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const HOG: Scenario = Scenario {
     name: "cpu-hog",
     summary: "another process burns the CPU on which the job's dispatch threads run",
-    cause: Some(Cause::CpuPreempted),
+    cause: Some("cpu-preempted"),
     needs: &[],
     stage: |stage| Ok(stage.hogs("hog", 1).blame(Blame::PeersMainThreads)),
 };
@@ -14,7 +13,7 @@ pub(super) const HOG: Scenario = Scenario {
 pub(super) const HOG_THREADS: Scenario = Scenario {
     name: "cpu-hog-threads",
     summary: "a thread of the job itself burns the CPU on which its dispatch threads run",
-    cause: Some(Cause::CpuPreempted),
+    cause: Some("cpu-preempted"),
     needs: &[],
     stage: |stage| Ok(stage.blame(Blame::Named)),
 };
@@ -22,7 +21,7 @@ pub(super) const HOG_THREADS: Scenario = Scenario {
 pub(super) const CROWD: Scenario = Scenario {
     name: "cpu-crowd",
     summary: "three processes share a CPU with the job's dispatch threads",
-    cause: Some(Cause::CpuPreempted),
+    cause: Some("cpu-preempted"),
     needs: &[],
     stage: |stage| Ok(stage.hogs("hog", 3).blame(Blame::PeersMainThreads)),
 };
@@ -33,7 +32,7 @@ const QUOTAS: [&str; 3] = ["20000 100000", "10000 50000", "4000 20000"];
 pub(super) const QUOTA: Scenario = Scenario {
     name: "cpu-quota",
     summary: "the CPU quota of the job's control group stops its dispatch threads",
-    cause: Some(Cause::CpuThrottled),
+    cause: Some("cpu-throttled"),
     needs: &[Need::CpuCgroup],
     stage: |stage| {
         let quota = QUOTAS[stage.seed() as usize % QUOTAS.len()];

@@ -1,12 +1,11 @@
 //! The dispatch thread waits for someone else's bytes.
 
 use super::{Need, Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const SLOW_PEER: Scenario = Scenario {
     name: "slow-peer",
     summary: "a server that the dispatch thread asks over TCP answers late",
-    cause: Some(Cause::NetWait),
+    cause: Some("net-wait"),
     needs: &[],
     stage: |stage| stage.blame(Blame::PeersMainThreads).server("server"),
 };
@@ -14,7 +13,7 @@ pub(super) const SLOW_PEER: Scenario = Scenario {
 pub(super) const SLOW_PIPE: Scenario = Scenario {
     name: "slow-pipe",
     summary: "the process that makes the batches computes longer than the GPU takes for a step",
-    cause: Some(Cause::InputStarved),
+    cause: Some("input-starved"),
     needs: &[],
     stage: |stage| Ok(stage.producer("loader").blame(Blame::PeersMainThreads)),
 };
@@ -22,7 +21,7 @@ pub(super) const SLOW_PIPE: Scenario = Scenario {
 pub(super) const SLOW_WORKER_IO: Scenario = Scenario {
     name: "slow-worker-io",
     summary: "the process that makes the batches reads the disk longer than the GPU takes for a step",
-    cause: Some(Cause::InputStarved),
+    cause: Some("input-starved"),
     needs: &[Need::DirectIo],
     stage: |stage| Ok(stage.fault("slow-pipe").producer("disk-loader").blame(Blame::PeersMainThreads)),
 };
@@ -30,7 +29,7 @@ pub(super) const SLOW_WORKER_IO: Scenario = Scenario {
 pub(super) const SLOW_QUEUE: Scenario = Scenario {
     name: "slow-queue",
     summary: "the thread that fills the queue of batches computes longer than the GPU takes for a step",
-    cause: Some(Cause::InputStarved),
+    cause: Some("input-starved"),
     needs: &[],
     stage: |stage| Ok(stage.blame(Blame::Named)),
 };
@@ -38,7 +37,7 @@ pub(super) const SLOW_QUEUE: Scenario = Scenario {
 pub(super) const PYTHON_DATALOADER: Scenario = Scenario {
     name: "python-dataloader",
     summary: "a Python worker process makes batches more slowly than the training loop uses them",
-    cause: Some(Cause::InputStarved),
+    cause: Some("input-starved"),
     needs: &[Need::Python],
     stage: |stage| Ok(stage.python().blame(Blame::Named)),
 };

@@ -1,12 +1,11 @@
 //! The dispatch thread waits for a lock that another thread of the process holds for too long.
 
 use super::{Need, Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const MUTEX_HOLDER: Scenario = Scenario {
     name: "mutex-holder",
     summary: "another thread computes while it holds a mutex that the dispatch thread wants",
-    cause: Some(Cause::LockWait),
+    cause: Some("lock-wait"),
     needs: &[],
     stage: |stage| Ok(stage.blame(Blame::Named)),
 };
@@ -14,7 +13,7 @@ pub(super) const MUTEX_HOLDER: Scenario = Scenario {
 pub(super) const MUTEX_SLEEPER: Scenario = Scenario {
     name: "mutex-sleeper",
     summary: "another thread sleeps while it holds a mutex that the dispatch thread wants",
-    cause: Some(Cause::LockWait),
+    cause: Some("lock-wait"),
     needs: &[],
     stage: |stage| Ok(stage.blame(Blame::Named)),
 };
@@ -22,7 +21,7 @@ pub(super) const MUTEX_SLEEPER: Scenario = Scenario {
 pub(super) const MUTEX_IO_HOLDER: Scenario = Scenario {
     name: "mutex-io-holder",
     summary: "another thread reads from the disk while it holds a mutex that the dispatch thread wants",
-    cause: Some(Cause::LockWait),
+    cause: Some("lock-wait"),
     needs: &[Need::DirectIo],
     stage: |stage| Ok(stage.blame(Blame::Named)),
 };
@@ -30,7 +29,7 @@ pub(super) const MUTEX_IO_HOLDER: Scenario = Scenario {
 pub(super) const GIL_HOLDER: Scenario = Scenario {
     name: "gil-holder",
     summary: "another Python thread computes and keeps the interpreter lock from the one that launches",
-    cause: Some(Cause::GilWait),
+    cause: Some("gil-wait"),
     needs: &[Need::Python],
     stage: |stage| Ok(stage.python().blame(Blame::Named)),
 };

@@ -2,12 +2,11 @@
 
 use super::stage::alone;
 use super::{Need, Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const MALLOC_PER_STEP: Scenario = Scenario {
     name: "malloc-per-step",
     summary: "the job allocates and frees GPU memory many times in every step",
-    cause: Some(Cause::AllocChurn),
+    cause: Some("alloc-churn"),
     needs: &[],
     stage: alone,
 };
@@ -15,7 +14,7 @@ pub(super) const MALLOC_PER_STEP: Scenario = Scenario {
 pub(super) const OUT_OF_MEMORY: Scenario = Scenario {
     name: "out-of-memory",
     summary: "GPU memory runs out now and then; the job frees what it kept and goes on",
-    cause: Some(Cause::AllocFailed),
+    cause: Some("alloc-failed"),
     needs: &[],
     stage: alone,
 };
@@ -23,7 +22,7 @@ pub(super) const OUT_OF_MEMORY: Scenario = Scenario {
 pub(super) const LEAK: Scenario = Scenario {
     name: "leak",
     summary: "the job allocates GPU memory in every step and never frees it",
-    cause: Some(Cause::MemoryLeak),
+    cause: Some("memory-leak"),
     needs: &[],
     stage: alone,
 };
@@ -34,7 +33,7 @@ const WORKERS_MEMORY: &str = "33554432";
 pub(super) const OOM: Scenario = Scenario {
     name: "oom",
     summary: "a worker of the job takes more memory than its control group has and is killed",
-    cause: Some(Cause::OomKill),
+    cause: Some("oom-kill"),
     needs: &[Need::MemoryCgroup],
     stage: |stage| stage.blame(Blame::Named).limited_cgroup("memory", WORKERS_MEMORY),
 };

@@ -19,7 +19,6 @@ mod truth;
 
 use crate::Testbed;
 use anyhow::{Context, Result, ensure};
-use gpuwhy_model::Cause;
 use stage::Stage;
 use std::time::Duration;
 
@@ -69,7 +68,7 @@ pub struct Scenario {
     /// What goes wrong, in one sentence.
     pub summary: &'static str,
     /// `None`: nothing above low severity may be found.
-    pub cause: Option<Cause>,
+    pub cause: Option<&'static str>,
     pub needs: &'static [Need],
     /// Who takes part besides the victim.
     stage: for<'a> fn(Stage<'a>) -> Result<Stage<'a>>,

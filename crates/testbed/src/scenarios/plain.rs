@@ -2,12 +2,11 @@
 
 use super::stage::alone;
 use super::{Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const LONG_KERNELS: Scenario = Scenario {
     name: "long-kernels",
     summary: "the GPU has long kernels to work on, and the job waits for it",
-    cause: Some(Cause::GpuBusy),
+    cause: Some("gpu-busy"),
     needs: &[],
     stage: alone,
 };

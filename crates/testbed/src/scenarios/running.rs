@@ -3,7 +3,6 @@
 use super::truth::{Blame, ScenarioTruth, Testimony};
 use crate::child::LineChild;
 use anyhow::{Result, bail};
-use gpuwhy_model::Cause;
 use std::time::Duration;
 
 /// How long a peer may take to end when it is asked to. A control group cannot go before its members have.
@@ -16,7 +15,7 @@ pub struct RunningScenario {
     victim: LineChild,
     peers: Vec<Peer>,
     children: Vec<u32>,
-    cause: Option<Cause>,
+    cause: Option<&'static str>,
     blame: Blame,
     has_gone: bool,
 }
@@ -26,7 +25,7 @@ impl RunningScenario {
         victim: LineChild,
         children: Vec<u32>,
         peers: Vec<Peer>,
-        cause: Option<Cause>,
+        cause: Option<&'static str>,
         blame: Blame,
     ) -> Self {
         Self { victim, peers, children, cause, blame, has_gone: false }

@@ -6,7 +6,6 @@ use super::truth::Blame;
 use crate::Testbed;
 use crate::child::LineChild;
 use anyhow::{Context, Result};
-use gpuwhy_model::Cause;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -118,7 +117,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts the victim, and everyone who comes after it.
-    pub(super) fn start(mut self, cause: Option<Cause>) -> Result<RunningScenario> {
+    pub(super) fn start(mut self, cause: Option<&'static str>) -> Result<RunningScenario> {
         let mut victim = LineChild::spawn(self.victim_command(), self.limit())?;
         let words = victim.ready_words().context("the victim is not ready")?;
         let mut peers = Vec::new();

@@ -2,12 +2,11 @@
 
 use super::stage::alone;
 use super::{Need, Scenario, truth::Blame};
-use gpuwhy_model::Cause;
 
 pub(super) const DIRECT_READ: Scenario = Scenario {
     name: "direct-read",
     summary: "the dispatch thread reads its input from the disk, past the page cache, in every step",
-    cause: Some(Cause::IoWait),
+    cause: Some("io-wait"),
     needs: &[Need::DirectIo],
     stage: alone,
 };
@@ -15,7 +14,7 @@ pub(super) const DIRECT_READ: Scenario = Scenario {
 pub(super) const DISK_HOG: Scenario = Scenario {
     name: "disk-hog",
     summary: "small reads of the dispatch thread take long since another process saturates the disk",
-    cause: Some(Cause::IoWait),
+    cause: Some("io-wait"),
     needs: &[Need::DirectIo],
     stage: |stage| Ok(stage.hogs("disk-hog", 1).blame(Blame::Peers)),
 };
@@ -23,7 +22,7 @@ pub(super) const DISK_HOG: Scenario = Scenario {
 pub(super) const MAPPED_FILE: Scenario = Scenario {
     name: "mapped-file",
     summary: "the dispatch thread touches pages of a mapped file that are no longer in memory",
-    cause: Some(Cause::PageFault),
+    cause: Some("page-fault"),
     needs: &[Need::DirectIo],
     stage: alone,
 };
@@ -34,7 +33,7 @@ const LITTLE_MEMORY: &str = "16777216";
 pub(super) const MEMORY_LIMIT: Scenario = Scenario {
     name: "memory-limit",
     summary: "the job's control group has so little memory that each write first has to take pages back",
-    cause: Some(Cause::MemoryReclaim),
+    cause: Some("memory-reclaim"),
     needs: &[Need::MemoryCgroup, Need::DirectIo],
     stage: |stage| stage.cgroup("memory", LITTLE_MEMORY),
 };

@@ -1,7 +1,6 @@
 //! What is true about a scenario that has run.
 
 use anyhow::{Context, Result};
-use gpuwhy_model::Cause;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct ScenarioTruth {
     /// `None` for a healthy job.
-    pub cause: Option<Cause>,
+    pub cause: Option<&'static str>,
     pub victim_pid: u32,
     /// The dispatch threads that the fault hits. In a healthy job: that it would hit.
     pub victim_tids: Vec<u32>,
@@ -118,7 +117,7 @@ impl Testimony {
 
     pub(super) fn into_truth(
         self,
-        cause: Option<Cause>,
+        cause: Option<&'static str>,
         victim_pid: u32,
         culprit: Option<CulpritTruth>,
     ) -> Result<ScenarioTruth> {

@@ -50,11 +50,12 @@ pub fn words(places: &[Place]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_model::PlaceKind;
 
     const BLAMED: SourceLine = SourceLine { file: "loader.c", line: 7, text: "work();" };
 
     fn place(file: &str, line: u32, role: Role) -> Place {
-        Place { kind: "native", file: file.into(), line: Some(line), function: Some("f".into()), role }
+        Place { kind: PlaceKind::Native, file: file.into(), line: Some(line), function: Some("f".into()), role }
     }
 
     fn check(places: &[Place], is_first: bool, is_anywhere: bool) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_analysis::HIGH_CONFIDENCE;
-use gpuwhy_model::{Cause, Evidence, Explanation, Finding, Place, Severity};
+use gpuwhy_model::{Evidence, Explanation, Finding, Place, Severity};
 use gpuwhy_testbed::{Scenario, ScenarioTruth, Setup};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
     let grave: Vec<_> = explanation.findings.iter().filter(|finding| is_grave(finding)).collect();
     let others: BTreeSet<_> = grave
         .iter()
-        .filter(|finding| Some(finding.cause) != truth.cause)
+        .filter(|finding| truth.cause.is_none_or(|cause| finding.cause != cause))
         .map(|finding| finding.cause.as_str())
         .collect();
     let cause_right = match truth.cause {
@@ -30,7 +30,7 @@ pub fn judge(scenario: &Scenario, setup: &Setup, truth: &ScenarioTruth, explanat
         "seed": setup.seed,
         "threads": setup.threads,
         "background": setup.background,
-        "expected": truth.cause.map_or("none", Cause::as_str),
+        "expected": truth.cause.unwrap_or("none"),
         "found": first.map_or("none", |finding| finding.cause.as_str()),
         "severity": first.map(|finding| finding.severity.as_str()),
         "confidence": first.map(|finding| finding.confidence),
@@ -58,7 +58,7 @@ fn places(finding: Option<&Finding>) -> &[Place] {
 }
 
 /// What stands first: where nothing is expected, only what is grave counts as found.
-fn first(explanation: &Explanation, expected: Option<Cause>) -> Option<&Finding> {
+fn first<'e>(explanation: &'e Explanation, expected: Option<&str>) -> Option<&'e Finding> {
     explanation.findings.first().filter(|finding| expected.is_some() || is_grave(finding))
 }
 
@@ -80,7 +80,7 @@ fn culprit(truth: &ScenarioTruth, finding: Option<&Finding>) -> (Option<bool>, O
 
 /// The same after records were dropped: what must never happen is to be sure of something wrong.
 pub fn judge_dropped(share: f64, truth: &ScenarioTruth, explanation: &Explanation) -> Value {
-    let is_wrong = |finding: &&Finding| is_grave(finding) && Some(finding.cause) != truth.cause;
+    let is_wrong = |finding: &&Finding| is_grave(finding) && truth.cause.is_none_or(|cause| finding.cause != cause);
     let sure_and_wrong: Vec<_> = explanation
         .findings
         .iter()

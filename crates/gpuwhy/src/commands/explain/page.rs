@@ -59,7 +59,7 @@ fn verdict(page: &mut String, explanation: &Explanation) {
 fn in_full(page: &mut String, finding: &Finding) {
     let colour = if finding.severity == Severity::High { "1;31" } else { "1;33" };
     let sure = (finding.confidence * 100.0).round();
-    let (cause, severity) = (finding.cause, finding.severity);
+    let (cause, severity) = (&finding.cause, finding.severity);
     let _ = writeln!(page, "\x1b[{colour}m{cause}\x1b[0m  {severity}, {sure} % sure");
     paragraph(page, "  ", "  ", &finding.summary);
     let _ = writeln!(page);
@@ -110,7 +110,8 @@ fn also(page: &mut String, findings: &[&Finding]) {
 
 /// Causes without a trace of them are only named.
 fn innocent(page: &mut String, ruled_out: &[RuledOut]) {
-    let (none, some): (Vec<_>, Vec<_>) = ruled_out.iter().partition(|one| one.why.starts_with("0 % "));
+    let is_nothing = |one: &&RuledOut| one.share.is_some_and(|share| share <= 0.0);
+    let (none, some): (Vec<_>, Vec<_>) = ruled_out.iter().partition(is_nothing);
     if ruled_out.is_empty() {
         return;
     }
@@ -210,13 +211,15 @@ fn paragraph(page: &mut String, first: &str, rest: &str, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::{Cause, Chain, Edge, Impact, Span, Victim};
+    use gpuwhy_model::{Chain, Edge, Impact, Span, Victim};
 
     fn finding(severity: Severity, summary: &str) -> Finding {
         let edge = Edge { what: "it waited".into(), evidence: Evidence::Missing, ns: 1, refs: Vec::new() };
         Finding {
             id: "f1".into(),
-            cause: Cause::LockWait,
+            cause: "lock-wait".into(),
+            title: "Waiting for a lock".into(),
+            is_problem: true,
             severity,
             confidence: 0.93,
             summary: summary.into(),
@@ -233,6 +236,7 @@ mod tests {
     fn explanation(findings: Vec<Finding>) -> Explanation {
         Explanation {
             schema: Explanation::SCHEMA,
+            version: "1".into(),
             window: Span { from_ns: 0, to_ns: 1_000_000_000 },
             coverage: Coverage::default(),
             findings,

@@ -47,13 +47,15 @@ fn is_same(one: &Finding, other: &Finding) -> bool {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use gpuwhy_model::{Cause, Chain, Coverage, Culprit, Edge, Evidence, Impact, Place, Role, Severity, Span, Victim};
+    use gpuwhy_model::{
+        Chain, Coverage, Culprit, Edge, Evidence, Impact, Place, PlaceKind, Role, Severity, Span, Victim,
+    };
 
     pub fn finding(pid: u32) -> Finding {
         let edge =
             Edge { what: "it waited for a worker".into(), evidence: Evidence::Observed, ns: 1, refs: Vec::new() };
         let place = Place {
-            kind: "python",
+            kind: PlaceKind::Python,
             file: "loader.py".into(),
             line: Some(31),
             function: Some("read_sample".into()),
@@ -61,7 +63,9 @@ pub mod tests {
         };
         Finding {
             id: "f1".into(),
-            cause: Cause::InputStarved,
+            cause: "input-starved".into(),
+            title: "Input came too late".into(),
+            is_problem: true,
             severity: Severity::High,
             confidence: 0.93,
             summary: "python (4242) waited 4.20 s of 10.0 s for worker (4250), which was waiting for a disk.".into(),
@@ -78,6 +82,7 @@ pub mod tests {
     pub fn explanation(findings: Vec<Finding>) -> Explanation {
         Explanation {
             schema: Explanation::SCHEMA,
+            version: "1".into(),
             window: Span { from_ns: 0, to_ns: 1_000_000_000 },
             coverage: Coverage::default(),
             findings,

@@ -6,7 +6,7 @@ use gpuwhy_analysis::ledger::{Entry, Ledger, layer, memory_calls};
 use gpuwhy_model::{Call, CallClass, Histogram, MemoryKind, ProcessId, Reference, Span};
 use gpuwhy_window::{LoadedStack, Op, Window};
 
-use super::{Churn, FailedAllocation, Fragmentation, Place, Point, Pool, Site};
+use super::{Churn, FailedAllocation, Fragmentation, MemorySite, Point, Pool, SourcePlace};
 
 /// The most points of a series.
 const POINTS: u64 = 200;
@@ -26,7 +26,7 @@ pub struct Followed<'w> {
     warm_ns: u64,
     ledger: Ledger<'w>,
     pools: BTreeMap<PoolKey, PoolSums>,
-    sites: BTreeMap<(PoolKey, Place), SiteSums>,
+    sites: BTreeMap<(PoolKey, SourcePlace), SiteSums>,
     churned: (u64, u64, Histogram),
     /// Frees of what was not known to be allocated.
     pub orphans: u64,
@@ -51,7 +51,7 @@ struct SiteSums {
 }
 
 impl<'w> Followed<'w> {
-    pub fn of(window: &'w Window, process: ProcessId, span: Span) -> Self {
+    pub fn follow(window: &'w Window, process: ProcessId, span: Span) -> Self {
         let calls: Vec<&Call> = memory_calls(window, process).collect();
         let from_ns = calls.first().map_or(span.from_ns, |call| call.start_ns).max(span.from_ns);
         let mut followed = Self {
@@ -138,14 +138,18 @@ impl<'w> Followed<'w> {
         (call.device, memory.unwrap_or(MemoryKind::Device))
     }
 
-    fn place_of(&self, call: &Call) -> Place {
+    fn place_of(&self, call: &Call) -> SourcePlace {
         let stack = call.stack_id.and_then(|stack| self.window.stacks.get(&stack));
         if let Some(frame) = stack.and_then(LoadedStack::site_frame) {
             let function = (!frame.function.is_empty()).then(|| frame.function.clone());
-            return Place { file: frame.file.clone().or_else(|| frame.module.clone()), line: frame.line, function };
+            return SourcePlace {
+                file: frame.file.clone().or_else(|| frame.module.clone()),
+                line: frame.line,
+                function,
+            };
         }
         let caller = call.caller.and_then(|caller| self.window.modules.get(&caller));
-        Place { file: caller.cloned(), ..Place::default() }
+        SourcePlace { file: caller.cloned(), ..SourcePlace::default() }
     }
 
     fn growth(&self, live: u64, live_when_warm: Option<u64>) -> Option<f64> {
@@ -185,8 +189,8 @@ impl<'w> Followed<'w> {
         }
     }
 
-    pub fn sites(&self) -> Vec<Site> {
-        let mut live: BTreeMap<(PoolKey, Place), (u64, u64, Reference)> = BTreeMap::new();
+    pub fn sites(&self) -> Vec<MemorySite> {
+        let mut live: BTreeMap<(PoolKey, SourcePlace), (u64, u64, Reference)> = BTreeMap::new();
         for call in self.ledger.live() {
             let key = (self.pool_of(call), self.place_of(call));
             let (count, oldest_ns, newest) = live.entry(key).or_insert((0, u64::MAX, call.reference()));
@@ -194,9 +198,9 @@ impl<'w> Followed<'w> {
             (*oldest_ns, *newest) = ((*oldest_ns).min(call.start_ns), (*newest).max(call.reference()));
         }
         let pid = self.window.processes.get(&self.process).map_or(0, |process| process.pid);
-        let site = |(key, sums): (&(PoolKey, Place), &SiteSums)| {
+        let site = |(key, sums): (&(PoolKey, SourcePlace), &SiteSums)| {
             let living = live.get(key);
-            Site {
+            MemorySite {
                 pid,
                 device: key.0.0,
                 kind: key.0.1,

@@ -17,7 +17,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn of(window: &Window, process: ProcessId, span: Span) -> Self {
+    pub fn count(window: &Window, process: ProcessId, span: Span) -> Self {
         let mut counts = Self { allocations: 0, frees: 0, failed: 0 };
         let layer = layer(window, process);
         for second in window.call_seconds.iter().filter(|second| {
@@ -38,7 +38,7 @@ impl Counts {
     }
 }
 
-pub fn of(window: &Window, process: ProcessId, followed: &Followed<'_>) -> Vec<String> {
+pub fn reasons(window: &Window, process: ProcessId, followed: &Followed<'_>) -> Vec<String> {
     let mut unknown = Vec::new();
     if window.memory_calls.spans.is_empty() {
         unknown.push("the file is of an earlier version, in which single allocations cannot be followed".to_owned());

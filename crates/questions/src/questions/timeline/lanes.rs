@@ -8,7 +8,7 @@ use gpuwhy_model::{OpId, ThreadId};
 use gpuwhy_store::Value;
 use serde::Deserialize;
 
-use super::{CallItem, Lane, WaitItem};
+use super::{CallItem, TimelineLane, WaitItem};
 use crate::AskError;
 use crate::reading::Reading;
 
@@ -157,8 +157,8 @@ fn ops(reading: &Reading) -> Result<BTreeMap<OpId, (String, String)>, AskError> 
 }
 
 impl Candidate {
-    pub fn lane(&self, calls: Vec<CallItem>, waits: Vec<WaitItem>) -> Lane {
-        Lane {
+    pub fn lane(&self, calls: Vec<CallItem>, waits: Vec<WaitItem>) -> TimelineLane {
+        TimelineLane {
             pid: self.facts.pid,
             tid: self.facts.tid,
             comm: self.facts.comm.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
+use gpuwhy_model::{Coverage, OpId, RuledOut, Sampled, StackWalks, WalksEnded};
 use gpuwhy_window::CallSum;
 
 use crate::rules;

@@ -55,7 +55,7 @@ fn is_right(truth: &ScenarioTruth, explanation: &Value) -> bool {
     let blamed = first["culprit"]["pid"].as_u64();
     let expected = truth.culprit.as_ref().map(|culprit| &culprit.pids);
     let is_culprit = expected.is_none_or(|pids| pids.iter().any(|&pid| Some(u64::from(pid)) == blamed));
-    first["cause"] == cause.as_str() && is_culprit
+    first["cause"] == cause && is_culprit
 }
 
 /// Once with the fault and once without; how often it is right on the whole is measured by `./dev accuracy`.

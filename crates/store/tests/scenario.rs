@@ -457,7 +457,7 @@ fn endless_names_are_cut_so_that_every_row_can_be_read() {
         ..Process::default()
     };
     writer.process(&process).unwrap();
-    writer.note(START_NS, &Note::new(NoteKind::Other, endless)).unwrap();
+    writer.note(START_NS, &Note::new(NoteKind::Other, endless.as_str())).unwrap();
     writer.module(&endless, false).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(rows(&path, "SELECT * FROM processes").len(), 1);

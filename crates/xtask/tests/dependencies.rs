@@ -133,8 +133,8 @@ impl Graph {
         let packages = list(&metadata["packages"]);
         let names: BTreeMap<String, String> =
             packages.iter().map(|one| (text(&one["id"]), text(&one["name"]))).collect();
-        let mut graph = Self::default();
-        graph.ours = list(&metadata["workspace_members"]).iter().map(|id| names[&text(id)].clone()).collect();
+        let ours = list(&metadata["workspace_members"]).iter().map(|id| names[&text(id)].clone()).collect();
+        let mut graph = Self { ours, ..Self::default() };
         for node in list(&metadata["resolve"]["nodes"]) {
             let name = &names[&text(&node["id"])];
             let normal = graph.normal.entry(name.clone()).or_default();

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, Chain, Evidence, KernelWork, Meaning, OpId, Reference, WorkKind};
+use gpuwhy_model::{Chain, Evidence, KernelWork, Meaning, OpId, Reference, WorkKind};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};

@@ -3,8 +3,8 @@
 
 use gpuwhy_apis::rows;
 use gpuwhy_model::{
-    Call, CallClass, CpuTaker, Explanation, Finding, Histogram, KernelWork, Layer, ModuleId, OpId, Process, ProcessId,
-    Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
+    Call, CpuTaker, Explanation, Finding, Histogram, KernelWork, ModuleId, OpId, Process, ProcessId, Severity, Span,
+    StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 

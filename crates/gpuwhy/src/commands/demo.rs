@@ -17,7 +17,6 @@ use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_questions::units::parse_duration;
 use gpuwhy_questions::{Ask, Asked, Control, Length, Traces};
 use gpuwhy_testbed::{SCENARIOS, Scenario, Setup, Testbed};
-use gpuwhy_window::Scope;
 
 use super::explain;
 use crate::findings;

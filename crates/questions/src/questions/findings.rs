@@ -1,6 +1,6 @@
 use clap::Args;
 use gpuwhy_model::Explanation;
-use gpuwhy_store::Scope;
+use gpuwhy_window::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

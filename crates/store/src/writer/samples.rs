@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
 use super::names::{Name, next_id};
-use super::{Writer, cut, signed};
+use super::{Writer, signed};
 use crate::StoreError;
 
 /// What a sample takes, about.

@@ -1,7 +1,7 @@
 /** The frame around every page: what trace it is, where one can go, which part of the trace is looked at. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { whenUnauthorized } from "./ask";
-import type { Session, Summary } from "./answers";
+import type { SessionSummary } from "./answers";
 import { PAGES } from "./pages";
 import { Live, useAnswer } from "./parts/asked";
 import { Login } from "./parts/login";
@@ -50,7 +50,7 @@ function Head(props: {
   query: Readonly<Record<string, string>>;
   onLive: (isLive: boolean) => void;
 }) {
-  const { answer } = useAnswer<Summary>("summary", { trace: props.trace });
+  const { answer } = useAnswer("summary", { trace: props.trace });
   const isLive = isGrowing(answer?.sessions.at(-1));
   useEffect(() => props.onLive(isLive), [isLive]);
   return (
@@ -92,7 +92,7 @@ function Navigation({ path }: { path: string }) {
 }
 
 /** A tracer that was killed leaves its session open as well, but writes no more. */
-function isGrowing(session: Session | undefined): boolean {
+function isGrowing(session: SessionSummary | undefined): boolean {
   if (!session || session.ended_ns !== null) return false;
   return Date.now() - date(session.last_commit_ns).getTime() < 60_000;
 }

@@ -1,4 +1,5 @@
 /** Asks the server a question. This is the only place that talks to the network. */
+import type { Answers } from "./answers";
 import { parseExactly } from "./exact";
 
 export type Parameters = Record<string, string | number | boolean | string[] | number[] | undefined>;
@@ -14,7 +15,11 @@ export class Refusal extends Error {
   }
 }
 
-export async function ask<Answer>(question: string, parameters: Parameters, signal?: AbortSignal): Promise<Answer> {
+export async function ask<Question extends keyof Answers>(
+  question: Question,
+  parameters: Parameters,
+  signal?: AbortSignal,
+): Promise<Answers[Question]> {
   const request: RequestInit = { method: "POST", headers: headers(), body: JSON.stringify(parameters) };
   if (signal) request.signal = signal;
   const response = await fetch(`api/v1/tools/${question}`, request).catch((error: unknown) => {
@@ -22,7 +27,7 @@ export async function ask<Answer>(question: string, parameters: Parameters, sign
     throw new Refusal("unreachable", "The server does not answer.", "Is `gpuwhy dashboard` still running?");
   });
   const text = await response.text();
-  if (response.ok) return parseExactly(text) as Answer;
+  if (response.ok) return parseExactly(text) as Answers[Question];
   if (response.status === 401) askForToken();
   throw refusal(response.status, text);
 }

@@ -2,6 +2,7 @@
 //! stale.
 
 mod accuracy;
+mod answers;
 mod overhead;
 mod performance;
 mod plot;
@@ -20,6 +21,7 @@ const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
     Document { path: "docs/causes.md", render: || Ok(Some(gpuwhy_analysis::causes_markdown())) },
     Document { path: "docs/questions.md", render: questions::render },
+    Document { path: "web/src/answers.ts", render: answers::render },
     Document { path: "docs/accuracy.md", render: accuracy::render },
     Document { path: "docs/performance.md", render: performance::render },
     Document { path: "docs/overhead.md", render: overhead::render },

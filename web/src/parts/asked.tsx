@@ -1,6 +1,7 @@
 /** An answer on its way to the page: loading, refused, there, and asked again while the trace still grows. */
 import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import type { Answers } from "../answers";
 import { ask, Refusal, type Parameters } from "../ask";
 
 export interface Asked<Answer> {
@@ -15,8 +16,11 @@ export const Live = createContext(false);
 const POLL_MS = 2000;
 
 /** Asks when its parameters change. The last answer stays until the next one is there, so that nothing jumps. */
-export function useAnswer<Answer>(question: string | null, parameters: Parameters): Asked<Answer> {
-  const [state, setState] = useState<Asked<Answer>>({ answer: null, refusal: null, isLoading: true });
+export function useAnswer<Question extends keyof Answers>(
+  question: Question | null,
+  parameters: Parameters,
+): Asked<Answers[Question]> {
+  const [state, setState] = useState<Asked<Answers[Question]>>({ answer: null, refusal: null, isLoading: true });
   const live = useContext(Live);
   const key = JSON.stringify([question, parameters]);
   const last = useRef("");
@@ -27,7 +31,7 @@ export function useAnswer<Answer>(question: string | null, parameters: Parameter
     const control = new AbortController();
     setState(({ answer }) => ({ answer: sameQuestion ? answer : null, refusal: null, isLoading: true }));
     const load = () =>
-      ask<Answer>(question, parameters, control.signal).then(
+      ask(question, parameters, control.signal).then(
         (answer) => setState({ answer, refusal: null, isLoading: false }),
         (error: unknown) => {
           if (control.signal.aborted) return;

@@ -1,7 +1,11 @@
 /** A stack as a list, and how the walk over it ended where that is not at its end. */
-import type { Frame, Stack } from "../answers";
+import type { RecordFrame, Stack } from "../answers";
 import { Location } from "./place";
 import { counted } from "../units";
+
+/** What frames of records and of rankings have in common. */
+type ShownFrame = Omit<RecordFrame, "address">;
+type ShownStack = Omit<Stack, "frames"> & { frames: readonly ShownFrame[] };
 
 const ENDS: Readonly<Record<string, string>> = {
   too_deep: "It is deeper than what was walked.",
@@ -16,7 +20,7 @@ const ENDS: Readonly<Record<string, string>> = {
   no_thread: "Python's state of this thread was not found.",
 };
 
-export function Frames({ title, stack }: { title: string; stack: Stack }) {
+export function Frames({ title, stack }: { title: string; stack: ShownStack }) {
   const open = [stack.end, stack.python_end].map((end) => ENDS[end ?? ""]).find(Boolean);
   const inKernel = stack.frames.findIndex((frame) => frame.kind !== "kernel");
   const kernel = inKernel < 0 ? stack.frames.length : inKernel;
@@ -36,7 +40,7 @@ export function Frames({ title, stack }: { title: string; stack: Stack }) {
 }
 
 /** The site is the user's own line, which is what one wants to see first. */
-function FrameList({ frames, site }: { frames: readonly Frame[]; site: number | null }) {
+function FrameList({ frames, site }: { frames: readonly ShownFrame[]; site: number | null }) {
   return (
     <ol class="frames">
       {frames.map((frame, index) => (

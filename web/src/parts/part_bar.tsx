@@ -1,10 +1,10 @@
 /** Which part of the trace is looked at: all of it, or one process, or one span. It stays when pages change. */
-import type { Summary } from "../answers";
+import type { TraceSummary } from "../answers";
 import { since } from "../exact";
 import { change, type Query } from "../route";
 import { clock, duration, timeOfDay, who } from "../units";
 
-export function PartBar({ query, summary }: { query: Query; summary: Summary | null }) {
+export function PartBar({ query, summary }: { query: Query; summary: TraceSummary | null }) {
   return (
     <div class="part-bar">
       <span>{spanText(query, summary)}</span>
@@ -18,7 +18,7 @@ export function PartBar({ query, summary }: { query: Query; summary: Summary | n
   );
 }
 
-function spanText(query: Query, summary: Summary | null): string {
+function spanText(query: Query, summary: TraceSummary | null): string {
   if (query.since) return `The last ${query.since}`;
   if (!summary) return " ";
   const { from_ns, to_ns } = summary.window;
@@ -32,7 +32,7 @@ function isNumber(moment: string | number): boolean {
   return /^\d+$/.test(String(moment));
 }
 
-function ProcessChoice({ query, summary }: { query: Query; summary: Summary }) {
+function ProcessChoice({ query, summary }: { query: Query; summary: TraceSummary }) {
   return (
     <label class="process-choice">
       <span class="visually-hidden">Process</span>

@@ -1,6 +1,6 @@
 /** The records behind a claim, in full. Which ones is part of the address, so a link can show them. */
 import { useEffect, useRef } from "preact/hooks";
-import type { FullRecord, RecordValue } from "../answers";
+import type { Cell, FullRecord } from "../answers";
 import { Answered, useAnswer } from "./asked";
 import { Frames } from "./frames";
 import { change, pageAddress, spanAround } from "../route";
@@ -49,7 +49,7 @@ function isHidden(name: string, record: FullRecord["record"]): boolean {
 }
 
 function OneRecord({ name, trace }: { name: string; trace: string | undefined }) {
-  const asked = useAnswer<FullRecord>("record", { ref: name, trace });
+  const asked = useAnswer("record", { ref: name, trace });
   return (
     <section class="record">
       <p class="muted">{KINDS[name.split(":")[0] ?? ""] ?? "Record"}</p>
@@ -85,7 +85,7 @@ function TimelineLink({ record }: { record: FullRecord["record"] }) {
   );
 }
 
-function Field({ name, value }: { name: string; value: RecordValue }) {
+function Field({ name, value }: { name: string; value: Cell }) {
   return (
     <>
       <dt>{name.replace(/_ns$/, "").replaceAll("_", " ")}</dt>
@@ -95,12 +95,11 @@ function Field({ name, value }: { name: string; value: RecordValue }) {
 }
 
 /** The unit is in the field's name. */
-function written(name: string, value: RecordValue): string {
+function written(name: string, value: Cell): string {
   if (value === null) return "";
   if (name === "timestamp_ns" || name.endsWith("_at_ns")) return timeOfDay(String(value), 1);
   if (typeof value === "string") return value;
   if (name.startsWith("is_")) return value ? "yes" : "no";
-  if (typeof value === "boolean") return value ? "yes" : "no";
   if (name.endsWith("_ns")) return duration(value);
   if (name === "bytes" || name.endsWith("_bytes")) return `${bytes(value)} (${count(value)})`;
   return String(value);

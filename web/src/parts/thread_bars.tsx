@@ -1,5 +1,5 @@
 /** A bar for each thread, split into what its time went to, and the same in numbers. */
-import type { Breakdown, TimeSlice } from "../answers";
+import type { Breakdown, Part } from "../answers";
 import { partColour, partOrder } from "./time_parts";
 import { counted, duration, share, who } from "../units";
 
@@ -41,7 +41,7 @@ function ThreadBar({ thread }: { thread: Breakdown }) {
 }
 
 /** The largest first. */
-export function PartList({ parts, wall }: { parts: readonly TimeSlice[]; wall: number }) {
+export function PartList({ parts, wall }: { parts: readonly Part[]; wall: number }) {
   const ranked = [...parts].sort((a, b) => b.ns - a.ns);
   return (
     <ul class="part-list">

@@ -1,6 +1,6 @@
 /** Every kept call in the order of time, a page at a time: who called what, from where, and what came back. */
 import { useEffect, useState } from "preact/hooks";
-import type { AuditAnswer, AuditedCall } from "../../answers";
+import type { AuditLog, AuditedCall } from "../../answers";
 import { Answered, useAnswer } from "../../parts/asked";
 import { Empty, Panel } from "../../parts/panel";
 import { shortPlace } from "../../parts/place";
@@ -31,7 +31,7 @@ export function AuditLog({ query }: { query: Query }) {
   const [pages, setPages] = useState<string[]>([]);
   const parameters = { ...part(query), op: query.op, limit: ROWS, after: pages.at(-1) };
   useEffect(() => setPages([]), [query.op, query.pid, query.from, query.to, query.since]);
-  const asked = useAnswer<AuditAnswer>(isOpen ? "audit" : null, parameters);
+  const asked = useAnswer(isOpen ? "audit" : null, parameters);
   const toggle = (
     <button type="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
       {isOpen ? "Close the log" : "Open the log"}

@@ -21,7 +21,7 @@ type Group = (typeof GROUPS)[number][0];
 
 export function Calls({ query }: { query: Query }) {
   const by = GROUPS.find(([group]) => group === query.by)?.[0] ?? "op";
-  const asked = useAnswer<CallStatistics>("calls", { ...part(query), by, limit: 500 });
+  const asked = useAnswer("calls", { ...part(query), by, limit: 500 });
   const choice = (
     <Choice
       label="A row for each"

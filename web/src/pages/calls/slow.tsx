@@ -1,5 +1,5 @@
 /** The slowest calls, of all functions or of the one that was chosen. */
-import type { SlowCall, SlowCalls as Answer } from "../../answers";
+import type { SlowCall } from "../../answers";
 import { Answered, useAnswer } from "../../parts/asked";
 import { Empty, Panel } from "../../parts/panel";
 import { shortPlace } from "../../parts/place";
@@ -26,7 +26,7 @@ const COLUMNS: readonly Column<SlowCall>[] = [
 
 export function SlowCalls({ query }: { query: Query }) {
   const { op } = query;
-  const asked = useAnswer<Answer>("slow_calls", { ...part(query), op, limit: 20 });
+  const asked = useAnswer("slow_calls", { ...part(query), op, limit: 20 });
   const all = (
     <button type="button" class="small" onClick={() => change({ op: "" })}>
       Of all functions

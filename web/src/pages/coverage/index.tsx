@@ -9,7 +9,7 @@ import { Rungs } from "./rungs";
 import { Losses, Sampled, Walks } from "./seen";
 
 export function CoveragePage({ query }: { query: Query }) {
-  const asked = useAnswer<SeenAndLost>("coverage", { ...part(query), limit: 1000 });
+  const asked = useAnswer("coverage", { ...part(query), limit: 1000 });
   return (
     <>
       <h1 class="visually-hidden">Coverage and cost</h1>

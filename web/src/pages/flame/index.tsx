@@ -30,7 +30,7 @@ const MOST_STACKS = 1000;
 
 export function Flame({ query }: { query: Query }) {
   const of = KINDS.find(([kind]) => kind === query.of)?.[0] ?? "calls";
-  const asked = useAnswer<RankedStacks>("stacks", { ...part(query), of, limit: MOST_STACKS });
+  const asked = useAnswer("stacks", { ...part(query), of, limit: MOST_STACKS });
   const choice = (
     <Choice
       label="Stacks of"

@@ -1,5 +1,5 @@
 /** Stacks become a tree: the outermost callers at its root, time added up on the way. */
-import type { Frame, RankedStack } from "../../answers";
+import type { RankedStack, StackFrame } from "../../answers";
 
 export interface Node {
   readonly name: string;
@@ -35,7 +35,7 @@ function add(root: Node, stack: RankedStack, value: number): void {
   }
 }
 
-function title(frame: Frame): string {
+function title(frame: StackFrame): string {
   const module = frame.module ? frame.module.slice(frame.module.lastIndexOf("/") + 1) : "unknown";
   return frame.function || `[${module}]`;
 }

@@ -1,5 +1,5 @@
 /** GPU memory: what is live, how it grew, and which lines allocated it. */
-import type { MemoryUse, ProcessMemory } from "../../answers";
+import type { ProcessMemory } from "../../answers";
 import { Answered, useAnswer } from "../../parts/asked";
 import { BasisNote } from "../../parts/basis";
 import { Empty, Panel } from "../../parts/panel";
@@ -10,7 +10,7 @@ import { Sites } from "./sites";
 import { Failures } from "./failures";
 
 export function Memory({ query }: { query: Query }) {
-  const asked = useAnswer<MemoryUse>("memory", { ...part(query), limit: 200 });
+  const asked = useAnswer("memory", { ...part(query), limit: 200 });
   return (
     <>
       <h1 class="visually-hidden">GPU memory</h1>

@@ -46,7 +46,7 @@ export function Sql({ query }: { query: Query }) {
     setRunning(true);
     setRefusal(null);
     try {
-      setRows(await ask<Rows>("sql", { sql, limit: MOST_ROWS, trace: query.trace }, mine.signal));
+      setRows(await ask("sql", { sql, limit: MOST_ROWS, trace: query.trace }, mine.signal));
     } catch (error) {
       if (mine.signal.aborted) return;
       setRefusal(error instanceof Refusal ? error : new Refusal("failed", String(error), null));

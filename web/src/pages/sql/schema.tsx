@@ -7,8 +7,8 @@ const TABLES = "SELECT * FROM schema_tables ORDER BY name";
 const COLUMNS = "SELECT * FROM schema_columns";
 
 export function Schema({ trace, onTable }: { trace: string | undefined; onTable: (table: string) => void }) {
-  const tables = useAnswer<Rows>("sql", { sql: TABLES, limit: 500, trace });
-  const columns = useAnswer<Rows>("sql", { sql: COLUMNS, limit: 5000, trace });
+  const tables = useAnswer("sql", { sql: TABLES, limit: 500, trace });
+  const columns = useAnswer("sql", { sql: COLUMNS, limit: 5000, trace });
   return (
     <Panel title="Tables" class="schema">
       <Answered of={tables} what="the tables">

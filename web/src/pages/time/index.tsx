@@ -12,7 +12,7 @@ import { counted, date, duration, share, who } from "../../units";
 import { OffCpu } from "./off_cpu";
 
 export function Time({ query }: { query: Query }) {
-  const asked = useAnswer<WhereTimeWent>("waits", part(query));
+  const asked = useAnswer("waits", part(query));
   return (
     <>
       <h1 class="visually-hidden">Where the time went</h1>

@@ -1,5 +1,5 @@
 /** Time off the CPU: why, on what, and who ended it. */
-import type { BlockedOn, OffCpuTimes, Taker } from "../../answers";
+import type { BlockedOn, Taker } from "../../answers";
 import { Answered, useAnswer } from "../../parts/asked";
 import { Empty, Panel } from "../../parts/panel";
 import { shortPlace } from "../../parts/place";
@@ -8,7 +8,7 @@ import { change, part, type Query } from "../../route";
 import { count, duration, who } from "../../units";
 
 export function OffCpu({ query }: { query: Query }) {
-  const asked = useAnswer<OffCpuTimes>("off_cpu", part(query));
+  const asked = useAnswer("off_cpu", part(query));
   return (
     <Panel
       title="Off the CPU"

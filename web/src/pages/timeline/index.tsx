@@ -1,6 +1,6 @@
 /** The timeline: a lane for each thread, zoomable from the whole trace down to a microsecond. */
 import { useMemo } from "preact/hooks";
-import type { TimelineAnswer } from "../../answers";
+import type { TimelineSlice } from "../../answers";
 import { Answered, useAnswer } from "../../parts/asked";
 import { BasisNote } from "../../parts/basis";
 import { Empty, Panel } from "../../parts/panel";
@@ -13,7 +13,7 @@ const MOST_WIDTH = 2000;
 
 export function Timeline({ query }: { query: Query }) {
   const width = useMemo(() => Math.max(300, Math.min(MOST_WIDTH, innerWidth)), []);
-  const asked = useAnswer<TimelineAnswer>("timeline", { ...part(query), width });
+  const asked = useAnswer("timeline", { ...part(query), width });
   return (
     <Panel
       title="Timeline"
@@ -26,7 +26,7 @@ export function Timeline({ query }: { query: Query }) {
   );
 }
 
-function Drawn({ answer, query }: { answer: TimelineAnswer; query: Query }) {
+function Drawn({ answer, query }: { answer: TimelineSlice; query: Query }) {
   const origin = useMemo(() => ns(answer.from_ns_text), [answer.from_ns_text]);
   const whole = useMemo(() => decode(answer, origin), [answer, origin]);
   if (whole.lanes.length === 0) return <Empty>No thread made calls in this part of the trace.</Empty>;

@@ -1,5 +1,5 @@
 /** A piece of the trace as it is drawn: lanes of calls and waits in flat arrays, with times counted from one origin. */
-import type { TimelineAnswer } from "../../answers";
+import type { TimelineSlice } from "../../answers";
 import { ns } from "../../exact";
 
 /** One row of a lane, in the order of time. Times are nanoseconds after the origin. */
@@ -43,7 +43,7 @@ export interface Slice {
   readonly wakes: Float64Array;
 }
 
-export function decode(answer: TimelineAnswer, origin: bigint): Slice {
+export function decode(answer: TimelineSlice, origin: bigint): Slice {
   const fromNs = ns(answer.from_ns_text);
   const from = Number(fromNs - origin);
   const lanes = answer.lanes.map((lane) => ({
@@ -69,7 +69,7 @@ export function decode(answer: TimelineAnswer, origin: bigint): Slice {
   };
 }
 
-function calls(rows: TimelineAnswer["lanes"][number]["calls"], from: number): Items {
+function calls(rows: TimelineSlice["lanes"][number]["calls"], from: number): Items {
   const items = room(rows.length);
   rows.forEach(([offset, length, kind, name, id, count], index) => {
     items.start[index] = from + offset;
@@ -83,7 +83,7 @@ function calls(rows: TimelineAnswer["lanes"][number]["calls"], from: number): It
   return reaching(items);
 }
 
-function waits(rows: TimelineAnswer["lanes"][number]["waits"], from: number): Items {
+function waits(rows: TimelineSlice["lanes"][number]["waits"], from: number): Items {
   const items = room(rows.length);
   rows.forEach(([offset, blocked, runqueue, reason, , id, count], index) => {
     items.start[index] = from + offset;

@@ -1,6 +1,5 @@
 /** Gets finer slices as one zooms in. What is outdated is aborted; what is there is drawn until better comes. */
 import { ask, Refusal, type Parameters } from "../../ask";
-import type { TimelineAnswer } from "../../answers";
 import { decode, type Slice } from "./slice";
 import { around, serves, type View } from "./view";
 
@@ -60,7 +59,7 @@ export class SliceSource {
       width: Math.min(MOST_WIDTH, width * 2),
     };
     try {
-      const answer = await ask<TimelineAnswer>("timeline", parameters, control.signal);
+      const answer = await ask("timeline", parameters, control.signal);
       if (control.signal.aborted) return;
       this.fine = decode(answer, this.origin);
       this.asked = null;

@@ -1,7 +1,6 @@
 /** One finding: what was lost, who is to blame, where to look, what to change, and how that is known. */
 import type { ComponentChildren } from "preact";
 import type { Finding, Place } from "../../answers";
-import { causeTitle } from "../../parts/causes";
 import { Location } from "../../parts/place";
 import { count, duration, share, who } from "../../units";
 import { ChainGraph } from "./chain";
@@ -33,7 +32,7 @@ export function FindingCard({ finding, isFirst }: { finding: Finding; isFirst: b
 function Title({ finding, id }: { finding: Finding; id: string }) {
   return (
     <div class="finding-title">
-      <h2 id={id}>{causeTitle(finding.cause)}</h2>
+      <h2 id={id}>{finding.title}</h2>
       <span class={`badge ${finding.severity}`}>{SEVERITY[finding.severity]}</span>
       <p class="summary">{finding.summary}</p>
     </div>

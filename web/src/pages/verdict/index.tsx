@@ -9,7 +9,7 @@ import { ThreadBars } from "../../parts/thread_bars";
 import { Panel } from "../../parts/panel";
 
 export function Verdict({ query }: { query: Query }) {
-  const asked = useAnswer<Explanation>("findings", part(query));
+  const asked = useAnswer("findings", part(query));
   return (
     <>
       <h1 class="visually-hidden">Verdict</h1>
@@ -43,8 +43,8 @@ function Explained({ explanation }: { explanation: Explanation }) {
   );
 }
 
-/** What to act on, and what is merely so: a GPU that is busy is not a problem of the host. */
+/** What to act on, and what is merely so. */
 function split(findings: Finding[]): [Finding[], Finding[]] {
-  const isProblem = (finding: Finding) => finding.cause !== "gpu-busy";
+  const isProblem = (finding: Finding) => finding.is_problem;
   return [findings.filter(isProblem), findings.filter((finding) => !isProblem(finding))];
 }

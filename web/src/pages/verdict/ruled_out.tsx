@@ -1,6 +1,5 @@
 /** What it is not, and what is said when nothing is wrong. */
 import type { Explanation } from "../../answers";
-import { causeTitle } from "../../parts/causes";
 import { Panel } from "../../parts/panel";
 import { since } from "../../exact";
 import { pageAddress } from "../../route";
@@ -11,13 +10,13 @@ export function RuledOut({ causes }: { causes: Explanation["ruled_out"] }) {
   return (
     <Panel title="What it is not" about="These causes were looked for and ruled out.">
       <ul class="ruled-out">
-        {causes.map(({ cause, why }) => (
+        {causes.map(({ cause, title, why }) => (
           <li key={cause}>
             <span class="tick" aria-hidden="true">
               ✓
             </span>
             <span>
-              <strong>{causeTitle(cause)}</strong>
+              <strong>{title}</strong>
               <span class="muted">{why}</span>
             </span>
           </li>

@@ -276,7 +276,8 @@ def report(bench: Bench) -> None:
     bpftrace = bench.tracers.get("bpftrace")
     results = {
         "machine": bench.machine, **bench.code, "minutes": bench.options.minutes,
-        "bpftrace": bpftrace and bpftrace.version, "bpftrace_functions": BPFTRACE_FUNCTIONS, "longest_pair_s": bench.longest_pair_s, "cells": cells,
+        "bpftrace": bpftrace and bpftrace.version, "bpftrace_functions": BPFTRACE_FUNCTIONS,
+        "longest_pair_s": bench.longest_pair_s, "cells": cells,
     }
     bench.options.out.mkdir(parents=True, exist_ok=True)
     (bench.options.out / "gpu-overhead.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -10,6 +10,7 @@ mod finder;
 mod governor;
 mod gpus;
 mod live;
+mod memory;
 mod pipeline;
 mod processes;
 mod procfs;

@@ -11,21 +11,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use gpuwhy_apis::row;
-use gpuwhy_capture::{
-    AttachPath, FileMapped, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities,
-};
+use gpuwhy_capture::{AttachPath, Filter, Layers, Options, RawCall, Record, ThreadSnapshot, Tracer, capabilities};
 use gpuwhy_model::{CallClass, LifeKind, LossReason};
 use gpuwhy_store::Writer;
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
-use crate::finder::{self, FromFinder};
+use crate::finder::{self, FromFinder, Requests};
 use crate::governor::{Counted, Governor, Second, Thrift};
 use crate::gpus::Gpus;
 use crate::live::{Live, Watch};
+use crate::memory::give_back_large_buffers;
 use crate::pipeline::{Item, Pipeline, ThreadReport, Tick};
 use crate::processes::Processes;
 use crate::procfs::Procfs;
@@ -87,6 +86,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     if let Some(problem) = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
         return Err(problem.into());
     }
+    give_back_large_buffers();
     let procfs = Procfs::default();
     let named = options.target.hold()?;
     let pids = options.target.with_descendants(&procfs);
@@ -158,7 +158,7 @@ struct Run<'a> {
     governor: Governor,
     writing: &'a Writing,
     stacks: &'a Stacks,
-    requests: Sender<FileMapped>,
+    requests: Requests,
     found: Receiver<FromFinder>,
     procfs: Procfs,
     probes: usize,
@@ -389,8 +389,7 @@ impl Run<'_> {
             }
             Record::File(file) => {
                 self.stacks.tell(News::Mapped(file.pid));
-                // Nobody listens any more when the finding thread has ended.
-                let _ = self.requests.send(*file);
+                self.requests.send(*file);
             }
             _ => {}
         }

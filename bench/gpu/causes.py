@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import machine
+import measured_code
 
 # Name: the cause that must come first, None for nothing above low severity; who is to blame.
 SCENARIOS = {
@@ -198,6 +199,7 @@ def main():
         hog()
     if arguments.workload:
         return run_workload(arguments.workload, arguments.seconds)
+    code = measured_code.describe()
     results = []
     pages = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -210,7 +212,7 @@ def main():
             database = Path(temporary) / f"{scenario}.db"
             if database.stat().st_size < 20 << 20:
                 (Path(arguments.folder) / database.name).write_bytes(database.read_bytes())
-    result = {"machine": machine.describe(), "seconds": arguments.seconds, "scenarios": without_places(results)}
+    result = {"machine": machine.describe(), **code, "seconds": arguments.seconds, "scenarios": without_places(results)}
     Path(arguments.folder, "causes.json").write_text(json.dumps(result, indent=1))
     print("\n".join(pages))
     print(f"{'scenario':<22}{'expected':<16}{'first finding':<18}{'severity':<10}{'sure':>5}{'steps':>7}  cause  culprit")

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import machine
+import measured_code
 
 STEPS = {"training": 10, "decode": 5, "graph": 5, "allocation": 10}
 
@@ -112,7 +113,7 @@ def main():
     if sys.argv[1] == "--workload":
         return run_workload(sys.argv[2])
     gpuwhy, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    results = {"machine": machine.describe(), "rows": [], "sound": {}}
+    results = {"machine": machine.describe(), **measured_code.describe(), "rows": [], "sound": {}}
     log = []
     with tempfile.TemporaryDirectory() as folder:
         for name in STEPS:

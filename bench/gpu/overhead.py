@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import measured_code
 from measured import WARM_UP_S, Measured
 from tracers import BPFTRACE_FUNCTIONS, Bpftrace, Gpuwhy, NotRun, Running
 
@@ -100,6 +101,7 @@ class Bench:
         self.options, self.folder = options, folder
         self.cells = {(workload, way): Cell() for workload in options.workloads for way in options.ways}
         self.machine: dict = {}
+        self.code = measured_code.describe()
         self.tracers: dict[str, Gpuwhy | Bpftrace] = {}
         self.longest_pair_s: dict[str, float] = {}
         # Milliseconds of the untraced slices from before the profiler first ran.
@@ -273,8 +275,9 @@ def report(bench: Bench) -> None:
         cells.sort(key=lambda cell: (list(UNITS).index(cell["workload"]), list(WAYS).index(cell["way"])))
     bpftrace = bench.tracers.get("bpftrace")
     results = {
-        "machine": bench.machine, "minutes": bench.options.minutes, "bpftrace": bpftrace and bpftrace.version,
-        "bpftrace_functions": BPFTRACE_FUNCTIONS, "longest_pair_s": bench.longest_pair_s, "cells": cells,
+        "machine": bench.machine, **bench.code, "minutes": bench.options.minutes,
+        "bpftrace": bpftrace and bpftrace.version, "bpftrace_functions": BPFTRACE_FUNCTIONS,
+        "longest_pair_s": bench.longest_pair_s, "cells": cells,
     }
     bench.options.out.mkdir(parents=True, exist_ok=True)
     (bench.options.out / "gpu-overhead.json").write_text(json.dumps(results, indent=1) + "\n")

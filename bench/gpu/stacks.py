@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import machine
+import measured_code
 from stacks_cases import CASES, Case
 from stacks_facts import MOMENTS, QUESTIONS, shares
 
@@ -40,7 +41,7 @@ def main() -> int:
         return show_cases(options.only)
     deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.describe(), "seconds": options.seconds, "cases": []}
+    report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "cases": []}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         warm_up(folder)

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, TrySendError, bounded};
 use gpuwhy_capture::FileMapped;
+use hashbrown::HashSet;
 
 use crate::discovery::{Discovery, Found};
 use crate::procfs::{Procfs, library_folders};
@@ -24,21 +26,51 @@ pub enum FromFinder {
     FirstLookDone,
 }
 
+/// Files that may wait to be looked at. The kernel stops telling of a file once it has been, so that they are few.
+const MOST_WAITING: usize = 1024;
+
+/// Processes that have mapped a file for which there was no room. Each is looked at as a whole.
+type Missed = Arc<Mutex<HashSet<u32>>>;
+
+/// Where the finder is told of files that processes map.
+pub struct Requests {
+    queue: Sender<FileMapped>,
+    missed: Missed,
+}
+
+impl Requests {
+    /// Never waits: the finder may itself be waiting for the caller.
+    pub fn send(&self, mapped: FileMapped) {
+        // Nobody listens any more when the finding thread has ended.
+        if let Err(TrySendError::Full(mapped)) = self.queue.try_send(mapped) {
+            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(mapped.pid);
+        }
+    }
+}
+
 /// Looks at these processes, and at what it is told of from then on, until the other side is dropped.
-pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Sender<FileMapped>, Receiver<FromFinder>) {
-    // The kernel stops telling of a file once it has been looked at, so that they are few.
-    let (requests, inbox) = unbounded();
+pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Requests, Receiver<FromFinder>) {
+    let (queue, inbox) = bounded(MOST_WAITING);
     let (outbox, found) = bounded(64);
-    let finder = Finder { discovery: Discovery::new(procfs.clone()), procfs, inbox, outbox, early: VecDeque::new() };
+    let missed = Missed::default();
+    let finder = Finder {
+        discovery: Discovery::new(procfs.clone()),
+        procfs,
+        inbox,
+        missed: Arc::clone(&missed),
+        outbox,
+        early: VecDeque::new(),
+    };
     // A closed channel means that the trace is over.
     thread::spawn(move || finder.run(&pids).ok());
-    (requests, found)
+    (Requests { queue, missed }, found)
 }
 
 struct Finder {
     discovery: Discovery,
     procfs: Procfs,
     inbox: Receiver<FileMapped>,
+    missed: Missed,
     outbox: Sender<FromFinder>,
     /// Files that were not mapped yet when they were looked for.
     early: VecDeque<Early>,
@@ -72,7 +104,17 @@ impl Finder {
             while let Some(early) = self.early.pop_front_if(|early| early.again_at <= Instant::now()) {
                 self.look(early.mapped, early.looks + 1)?;
             }
+            self.look_at_missed()?;
         }
+    }
+
+    fn look_at_missed(&mut self) -> Sent {
+        let missed = std::mem::take(&mut *self.missed.lock().unwrap_or_else(PoisonError::into_inner));
+        for pid in missed {
+            let found = self.discovery.scan(&[pid]);
+            self.send(found)?;
+        }
+        Ok(())
     }
 
     fn look(&mut self, mapped: FileMapped, looks: u32) -> Sent {

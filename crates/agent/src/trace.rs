@@ -12,19 +12,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use gpuwhy_apis::row;
-use gpuwhy_capture::{FileMapped, RawCall, Record, ThreadSnapshot, Tracer, capabilities};
+use gpuwhy_capture::{RawCall, Record, ThreadSnapshot, Tracer, capabilities};
 use gpuwhy_model::{LifeKind, LossReason, NoteKind, Totals};
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
 use crate::discovery::{FileId, Found};
-use crate::finder::{self, FromFinder};
+use crate::finder::{self, FromFinder, Requests};
 use crate::governor::{Governor, Second};
 use crate::gpus::Gpus;
 use crate::items::{Counted, Item, ThreadReport, Tick};
 use crate::live::Watch;
+use crate::memory::give_back_large_buffers;
 use crate::naming::NamingThread;
 use crate::options::TraceOptions;
 use crate::pipeline::Pipeline;
@@ -75,6 +76,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     if let Some(problem) = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
         return Err(problem.into());
     }
+    give_back_large_buffers();
     let procfs = Procfs::default();
     let named = options.target.hold()?;
     let pids = options.target.with_descendants(&procfs);
@@ -135,7 +137,7 @@ struct Run<'a> {
     governor: Governor,
     naming: &'a mut NamingThread,
     stacks: &'a Stacks,
-    requests: Sender<FileMapped>,
+    requests: Requests,
     found: Receiver<FromFinder>,
     procfs: Procfs,
     probes: usize,
@@ -369,8 +371,7 @@ impl Run<'_> {
             }
             Record::File(file) => {
                 self.stacks.tell(News::Mapped(file.pid));
-                // Nobody listens any more when the finding thread has ended.
-                let _ = self.requests.send(*file);
+                self.requests.send(*file);
             }
             _ => {}
         }

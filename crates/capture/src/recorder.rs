@@ -1,5 +1,5 @@
-//! The flight recorder: the last calls that got no record, in kernel memory that is read only when something has gone
-//! wrong. Writing to it costs a call a few stores; old calls are overwritten by new ones.
+//! The flight recorder: the last calls that got no record, in kernel memory that is mapped and read only when something
+//! has gone wrong. Writing to it costs a call a few stores; old calls are overwritten by new ones.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,24 +11,31 @@ use crate::skeleton::types::{call_record, detailed_call, record_kind};
 use crate::wire::{RawCall, Record};
 
 pub struct Recorder {
-    memory: MmapRaw,
-    slots: usize,
+    map: MapHandle,
 }
 
 impl Recorder {
-    pub fn new(map: &MapHandle) -> Result<Self> {
-        let slots = map.max_entries() as usize;
-        let length = slots * size_of::<detailed_call>();
-        let memory = MmapOptions::new().len(length).map_raw(map.as_fd().as_raw_fd()).context("map the recorder")?;
-        Ok(Self { memory, slots })
+    pub fn new(map: MapHandle) -> Self {
+        Self { map }
     }
 
     /// Calls of a process that ended after this moment, in no order.
-    pub fn read(&self, pid: u32, after_ns: u64) -> Vec<RawCall> {
-        let calls = (0..self.slots).filter_map(|slot| self.call(slot));
-        calls.filter(|call| call.task.pid == pid && call.end_ns > after_ns).collect()
+    pub fn read(&self, pid: u32, after_ns: u64) -> Result<Vec<RawCall>> {
+        let slots = self.map.max_entries() as usize;
+        let length = slots * size_of::<detailed_call>();
+        let memory = MmapOptions::new().len(length).map_raw_read_only(self.map.as_fd().as_raw_fd());
+        let calls = Calls { memory: memory.context("map the recorder")? };
+        let calls = (0..slots).filter_map(|slot| calls.call(slot));
+        Ok(calls.filter(|call| call.task.pid == pid && call.end_ns > after_ns).collect())
     }
+}
 
+/// The recorder's memory, while it is read.
+struct Calls {
+    memory: MmapRaw,
+}
+
+impl Calls {
     /// `None` for a place that is empty or being written to.
     fn call(&self, slot: usize) -> Option<RawCall> {
         // SAFETY: the slot is inside the mapping, and any bytes are a valid detailed_call.

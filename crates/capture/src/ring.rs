@@ -1,17 +1,18 @@
 //! The rings the kernel writes records to: one per group of CPUs, drained in batches, in the order of time.
 
-use std::cell::RefCell;
+mod memory;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::skeleton::types::limits;
 use crate::wire::Record;
+use memory::RingMemory;
 
 /// Rings to create before the programs are loaded, and to read afterwards.
 pub struct Rings {
@@ -54,67 +55,22 @@ impl Rings {
     }
 
     pub fn reader(&self) -> Result<RingReader> {
-        let rings = self.maps.iter().map(OneRing::map).collect::<Result<_>>()?;
-        Ok(RingReader { rings, alarm: alarm(&self.maps)?, waiting: Vec::new() })
+        let rings = self.maps.iter().map(RingMemory::map).collect::<Result<_>>()?;
+        Ok(RingReader { rings, alarm: alarm(&self.maps)?, waiting: Vec::new(), malformed: 0 })
     }
 }
 
 /// Reads all rings from one thread.
 pub struct RingReader {
-    rings: Vec<OneRing>,
+    rings: Vec<RingMemory>,
     alarm: OwnedFd,
     /// Read already, but something earlier may still follow.
     waiting: Vec<Record>,
-}
-
-struct OneRing {
-    buffer: RingBuffer<'static>,
-    inbox: Rc<RefCell<Inbox>>,
-}
-
-// SAFETY: an inbox is shared only with the callback inside its `buffer`, which moves along with it.
-unsafe impl Send for OneRing {}
-
-#[derive(Default)]
-struct Inbox {
-    records: Vec<Record>,
     malformed: u64,
-}
-
-impl Inbox {
-    fn take(&mut self, bytes: &[u8]) {
-        match Record::decode(bytes) {
-            Some(record) => self.records.push(record),
-            None => self.malformed += 1,
-        }
-    }
 }
 
 /// At most this many records of one ring a pass, so that a flood on one CPU cannot hold up the others.
 const PASS: usize = 1 << 15;
-
-impl OneRing {
-    fn map(ring: &MapHandle) -> Result<Self> {
-        let inbox = Rc::new(RefCell::new(Inbox::default()));
-        let to_inbox = Rc::clone(&inbox);
-        let mut builder = RingBufferBuilder::new();
-        builder.add(ring, move |bytes| {
-            to_inbox.borrow_mut().take(bytes);
-            0
-        })?;
-        Ok(Self { buffer: builder.build().context("map a ring")?, inbox })
-    }
-
-    /// Moves records out. Returns the time up to which nothing can follow from this ring.
-    fn read(&self, into: &mut Vec<Record>, now_ns: u64) -> u64 {
-        let read = self.buffer.consume_raw_n(PASS);
-        let mut inbox = self.inbox.borrow_mut();
-        let last_ns = inbox.records.last().map_or(now_ns, Record::at_ns);
-        into.append(&mut inbox.records);
-        // A ring that was not read to its end has more that is later than what was read.
-        if read as usize >= PASS { last_ns.min(now_ns) } else { now_ns }
-    }
-}
 
 impl RingReader {
     /// Sleeps until the time is up or the kernel side has something urgent.
@@ -146,8 +102,21 @@ impl RingReader {
     }
 
     fn pass(&mut self, now_ns: u64) -> Vec<Record> {
-        let horizons = self.rings.iter().map(|ring| ring.read(&mut self.waiting, now_ns));
-        let horizon_ns = horizons.min().unwrap_or(now_ns);
+        let mut horizon_ns = now_ns;
+        for ring in &mut self.rings {
+            let mut last_ns = now_ns;
+            let read = ring.consume(PASS, |bytes| match Record::decode(bytes) {
+                Some(record) => {
+                    last_ns = record.at_ns();
+                    self.waiting.push(record);
+                }
+                None => self.malformed += 1,
+            });
+            // A ring that was not read to its end has more that is later than what was read.
+            if read >= PASS {
+                horizon_ns = horizon_ns.min(last_ns);
+            }
+        }
         self.waiting.sort_by_key(Record::at_ns);
         let ready = self.waiting.partition_point(|record| record.at_ns() <= horizon_ns);
         let later = self.waiting.split_off(ready);
@@ -155,7 +124,7 @@ impl RingReader {
     }
 
     pub fn malformed(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.inbox.borrow().malformed).sum()
+        self.malformed
     }
 }
 

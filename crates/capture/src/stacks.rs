@@ -1,5 +1,5 @@
 //! What the kernel side knows of how to walk stacks: the code that processes map, unwind tables and Python's layouts.
-//! All of it lies in maps that are mapped here, so that changing it costs no system call but one per process.
+//! Unwind tables lie in memory that is mapped here as well; a process's code takes two system calls.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -57,7 +57,7 @@ pub struct WalkCount {
 }
 
 pub struct StackTables {
-    mappings: MmapRaw,
+    mappings: MapHandle,
     free: Vec<Range<u32>>,
     /// Rows that a walk may still be looking at.
     retired: Vec<(Instant, Range<u32>)>,
@@ -96,11 +96,9 @@ const WALKS_END: Duration = Duration::from_secs(1);
 
 impl StackTables {
     pub fn new(maps: &StackMaps) -> Result<Self> {
-        let bytes = MAX_MAPPINGS as usize * size_of::<types::code_mapping>();
-        let fd = maps.code_mappings.as_fd().as_raw_fd();
         let handle = |map: &MapHandle| MapHandle::try_from(map).context("share a map");
         Ok(Self {
-            mappings: MmapOptions::new().len(bytes).map_raw(fd).context("map the code mappings")?,
+            mappings: handle(&maps.code_mappings)?,
             free: std::iter::once(0..MAX_MAPPINGS).collect(),
             retired: Vec::new(),
             processes: handle(&maps.walked_processes)?,
@@ -188,10 +186,7 @@ impl StackTables {
         self.reclaim();
         let rows: Vec<types::code_mapping> = mappings.iter().flat_map(|mapping| self.rows_of(mapping)).collect();
         let range = self.allocate(rows.len() as u32)?;
-        for (index, row) in range.clone().zip(rows) {
-            // SAFETY: the index is inside the map, and no process refers to this row yet.
-            unsafe { self.mappings.as_mut_ptr().cast::<types::code_mapping>().add(index as usize).write_volatile(row) };
-        }
+        self.write_mappings(range.clone(), &rows).with_context(|| format!("tell of the code of process {pid}"))?;
         self.versions = self.versions.wrapping_add(1);
         let process = types::walked_process {
             first_mapping: range.start,
@@ -210,6 +205,16 @@ impl StackTables {
             self.retired.push((Instant::now(), old));
         }
         Ok(())
+    }
+
+    /// No process refers to these rows yet.
+    fn write_mappings(&self, range: Range<u32>, rows: &[types::code_mapping]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<u8> = range.flat_map(u32::to_ne_bytes).collect();
+        let values: Vec<u8> = rows.iter().flat_map(bytes_of).copied().collect();
+        Ok(self.mappings.update_batch(&keys, &values, rows.len() as u32, MapFlags::ANY, MapFlags::ANY)?)
     }
 
     pub fn remove_process(&mut self, pid: u32) {

@@ -152,7 +152,7 @@ impl<File: Eq + Hash> Tracer<File> {
             families: Vec::new(),
             reader: rings.reader()?,
             counts: CallCounts::new(&counts, free_slots)?,
-            recorder: Recorder::new(&calls.recorder_map()?)?,
+            recorder: Recorder::new(calls.recorder_map()?),
             shared,
             calls,
             layers: options.layers,
@@ -303,7 +303,7 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// The last calls of a process that got no record and ended after this moment, as far as they are remembered.
     pub fn recorded(&self, pid: u32, after_ns: u64) -> Vec<RawCall> {
-        self.recorder.read(pid, after_ns)
+        self.recorder.read(pid, after_ns).inspect_err(|error| tracing::warn!("{error:#}")).unwrap_or_default()
     }
 
     pub fn sampling(&self) -> &Sampling {

@@ -65,8 +65,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     if !plan.only.is_empty() {
         return Ok(());
     }
-    std::fs::write(docs::root().join("docs/results/accuracy.json"), format!("{results:#}\n"))?;
-    docs::run(false)
+    docs::save_results("accuracy.json", results)
 }
 
 /// Those of earlier rounds.

@@ -64,9 +64,9 @@ pub fn run(quick: bool, pairs: Option<usize>, only: Option<&str>) -> Result<()> 
     let dir = tempfile::tempdir()?;
     let place = Place { testbed: Testbed::unpack(dir.path())?, dir, quick, pairs };
     match only {
-        None => keep(quick, PARTS, &measure(&place, PARTS)?),
+        None => keep(quick, PARTS, measure(&place, PARTS)?),
         Some(only) => match (find(LONG_PARTS, only), find(PARTS, only)) {
-            (Some(long), _) => keep(quick, long, &measure(&place, long)?),
+            (Some(long), _) => keep(quick, long, measure(&place, long)?),
             (None, Some(part)) => measure(&place, part).map(drop),
             (None, None) => bail!("there is no part {only:?}"),
         },
@@ -96,10 +96,9 @@ fn measure(place: &Place, parts: &[Part]) -> Result<Value> {
 }
 
 /// All of these parts are kept in the same file.
-fn keep(quick: bool, parts: &[Part], results: &Value) -> Result<()> {
-    let Some(part) = parts.first().filter(|_| !quick) else { return Ok(()) };
-    let path = docs::root().join("docs/results").join(part.file);
-    std::fs::create_dir_all(path.parent().context("no folder for results")?)?;
-    std::fs::write(&path, format!("{results:#}\n"))?;
-    docs::run(false)
+fn keep(quick: bool, parts: &[Part], results: Value) -> Result<()> {
+    match parts.first().filter(|_| !quick) {
+        Some(part) => docs::save_results(part.file, results),
+        None => Ok(()),
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use gpuwhy_capture::{StackTables, TableId, UnwindRow};
 use gpuwhy_stacks::symbols::{self, Identity};
 use gpuwhy_stacks::table::{Segment, Table, load_bias, segments};
@@ -21,6 +21,10 @@ pub struct FileNumber(usize);
 
 /// Machine learning brings libraries of hundreds of megabytes along of which few are ever on a stack.
 const LARGE: u64 = 32 << 20;
+/// Tables that may wait to be compiled, each with an open file, and those that wait to be given to the kernel side. The
+/// compiler waits for its customer, never the other way round.
+const MOST_ORDERS: usize = 1024;
+const MOST_BUILT: usize = 4;
 
 pub struct Files {
     all: Vec<CodeFile>,
@@ -43,7 +47,9 @@ pub struct CodeFile {
     pub has_frame_pointers: bool,
     /// Whether there is a table, it is known that there is none, or nobody has asked for it.
     pub is_ready: bool,
-    /// Of a large file whose table nobody has asked for yet.
+    /// Whether it is known that there is no Python in it.
+    pub has_no_python: bool,
+    /// Of a file whose table waits until its code is on a stack: a large one, or one that came when too many waited.
     unasked: Option<Order>,
 }
 
@@ -66,14 +72,21 @@ pub struct Built {
 
 impl Files {
     pub fn start() -> (Self, Receiver<Built>) {
-        let (to_build, orders) = unbounded();
-        let (built, ready) = unbounded();
+        let (to_build, orders) = bounded(MOST_ORDERS);
+        let (built, ready) = bounded(MOST_BUILT);
         thread::spawn(move || build(&orders, &built));
         (Self { all: Vec::new(), by_identity: HashMap::new(), vdso: None, to_build }, ready)
     }
 
     pub fn get(&self, file: FileNumber) -> &CodeFile {
         &self.all[file.0]
+    }
+
+    /// There is no Python in these files.
+    pub fn without_python(&mut self, files: &[FileNumber]) {
+        for file in files {
+            self.all[file.0].has_no_python = true;
+        }
     }
 
     /// The file behind a path that opens it now; known by what it is, whoever maps it under whatever name.
@@ -136,14 +149,19 @@ impl Files {
             table: None,
             has_frame_pointers: false,
             is_ready: false,
+            has_no_python: false,
             unasked: None,
         });
         FileNumber(self.all.len() - 1)
     }
 
-    fn order(&self, order: Order) {
+    /// One for which there is no room waits until its file's code is on a stack.
+    fn order(&mut self, order: Order) {
         // It listens as long as `self` lives.
-        let _ = self.to_build.send(order);
+        if let Err(TrySendError::Full(order)) = self.to_build.try_send(order) {
+            let file = &mut self.all[order.file.0];
+            (file.unasked, file.is_ready) = (Some(order), true);
+        }
     }
 
     /// Gives the kernel side a table that is ready. Returns what there is to complain about.
@@ -186,7 +204,11 @@ fn build(orders: &Receiver<Order>, built: &Sender<Built>) {
     let mut arrived = 0;
     let mut by_arrival = HashMap::new();
     loop {
-        let next = if waiting.is_empty() { orders.recv().ok() } else { orders.try_recv().ok() };
+        let next = match waiting.len() {
+            0 => orders.recv().ok(),
+            MOST_ORDERS.. => None,
+            _ => orders.try_recv().ok(),
+        };
         match next {
             Some(order) => {
                 arrived += 1;

@@ -78,6 +78,8 @@ const MOST_WAITING: usize = 4096;
 /// What a stop may still take.
 const LAST_NAMES: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// To read a file's debug information again takes a tenth of a second, so that it is not given back at once.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 impl Stacks {
     pub fn start(tables: StackTables, procfs: Procfs, receiver: Box<dyn Receiver>) -> Self {
@@ -122,13 +124,25 @@ struct Work {
     receiver: Box<dyn Receiver>,
     shared: Arc<Shared>,
     identities: u32,
+    trimmed_at: Instant,
 }
 
 impl Work {
     fn new(tables: StackTables, procfs: Procfs, receiver: Box<dyn Receiver>, shared: Arc<Shared>) -> Self {
         let (files, built) = Files::start();
         let resolver = Resolver::new(Symbolizer::new(Limits::default()));
-        Self { tables, files, built, processes: HashMap::new(), resolver, procfs, receiver, shared, identities: 0 }
+        Self {
+            tables,
+            files,
+            built,
+            processes: HashMap::new(),
+            resolver,
+            procfs,
+            receiver,
+            shared,
+            identities: 0,
+            trimmed_at: Instant::now(),
+        }
     }
 
     fn run(mut self, inbox: &channel::Receiver<News>) {
@@ -154,10 +168,7 @@ impl Work {
     fn take(&mut self, news: News) {
         match news {
             News::Process(pid) => self.meet(pid),
-            News::Gone(pid) => {
-                self.processes.remove(&pid);
-                self.tables.remove_process(pid);
-            }
+            News::Gone(pid) => self.forget(pid),
             News::Mapped(pid) => {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.is_stale = true;
@@ -185,7 +196,7 @@ impl Work {
     fn read_process(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.read_code(pid, &self.procfs, &mut self.files);
-        if let Some(note) = process.find_python(pid, &self.files) {
+        if let Some(note) = process.find_python(pid, &mut self.files) {
             self.receiver.note(note);
         }
         self.publish(pid);
@@ -258,8 +269,18 @@ impl Work {
         for pid in due {
             if self.procfs.exists(pid) {
                 self.read_process(pid);
+            } else if self.processes.get_mut(&pid).is_some_and(Walked::is_long_gone) {
+                self.forget(pid);
             }
         }
-        self.resolver.symbols.trim();
+        if self.trimmed_at.elapsed() >= TRIM_EVERY {
+            self.trimmed_at = Instant::now();
+            self.resolver.symbols.trim();
+        }
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+        self.tables.remove_process(pid);
     }
 }

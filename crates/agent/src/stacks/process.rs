@@ -10,7 +10,7 @@ use gpuwhy_stacks::python::{CodeObject, Interpreter, Refusal};
 use gpuwhy_stacks::symbols::Symbolizer;
 use hashbrown::HashMap;
 
-use super::files::{FileNumber, Files};
+use super::files::{CodeFile, FileNumber, Files};
 use super::interpreter::{Candidate, Refused, find_interpreter, may_hold_python};
 use super::kernels::Trust;
 use crate::procfs::{Code, Mapping, Procfs};
@@ -25,6 +25,8 @@ pub struct Walked {
     /// Whether it maps something that is not known yet.
     pub is_stale: bool,
     read_at: Instant,
+    /// Whether it was not there any more when it should have been read.
+    is_gone: bool,
     codes: HashMap<(u64, u32), Option<Arc<CodeObject>>>,
     pub kernels: Trust,
     /// What the kernel side was last told.
@@ -63,6 +65,7 @@ impl Walked {
             is_refused: false,
             is_stale: false,
             read_at: Instant::now(),
+            is_gone: false,
             codes: HashMap::new(),
             kernels: Trust::default(),
             told: None,
@@ -74,9 +77,19 @@ impl Walked {
         (self.is_stale || self.looks_for_python) && unread > READ_AGAIN || unread > READ_ANYWAY
     }
 
+    /// It is not there any more: has that been so for a while? Its last stacks may still be on their way. Nobody tells of
+    /// the end of a process that makes no traced calls.
+    pub fn is_long_gone(&mut self) -> bool {
+        self.is_stale = false;
+        self.looks_for_python = false;
+        self.read_at = Instant::now();
+        std::mem::replace(&mut self.is_gone, true)
+    }
+
     /// Reads what the process maps. One that is gone keeps what was known of it.
     pub fn read_code(&mut self, pid: u32, procfs: &Procfs, files: &mut Files) {
         self.is_stale = false;
+        self.is_gone = false;
         self.read_at = Instant::now();
         let Ok(code) = procfs.executable(pid) else { return };
         let region = |code: Code| match code {
@@ -98,12 +111,15 @@ impl Walked {
     }
 
     /// Finds out whether the process runs Python, until that is known. Returns what there is to complain about.
-    pub fn find_python(&mut self, pid: u32, files: &Files) -> Option<String> {
+    pub fn find_python(&mut self, pid: u32, files: &mut Files) -> Option<String> {
         if !self.looks_for_python {
             return None;
         }
         self.looks_for_python = false;
-        match find_interpreter(pid, self.python_candidates(pid, files)) {
+        let (numbers, candidates): (Vec<FileNumber>, Vec<Candidate>) =
+            self.python_candidates(pid, files).into_iter().unzip();
+        match find_interpreter(pid, candidates) {
+            Ok(None) => files.without_python(&numbers),
             Ok(found) => self.python = found,
             Err(Refused { why: Refusal::NotReady(_), .. }) => self.looks_for_python = true,
             Err(Refused { path, why }) => {
@@ -115,15 +131,15 @@ impl Walked {
         None
     }
 
-    fn python_candidates(&self, pid: u32, files: &Files) -> Vec<Candidate> {
+    fn python_candidates(&self, pid: u32, files: &Files) -> Vec<(FileNumber, Candidate)> {
         let may_hold_python = may_hold_python(pid);
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut candidates: Vec<(FileNumber, Candidate)> = Vec::new();
         for Region { addresses, file } in &self.regions {
             let Some((file, bias)) = *file else { continue };
-            let path = &files.get(file).path;
-            if may_hold_python(path) && !candidates.iter().any(|known| known.path == *path) {
+            let CodeFile { path, has_no_python, .. } = files.get(file);
+            if !has_no_python && may_hold_python(path) && !candidates.iter().any(|(_, known)| known.path == *path) {
                 let openable = format!("/proc/{pid}/map_files/{:x}-{:x}", addresses.start, addresses.end).into();
-                candidates.push(Candidate { path: path.clone(), openable, bias });
+                candidates.push((file, Candidate { path: path.clone(), openable, bias }));
             }
         }
         candidates

@@ -19,14 +19,17 @@ enum {
 #define FOLLOWED_WAIT_NS 100000
 /* A thread that was moved to another CPU before this had hardly waited for the one it left. */
 #define WORTH_NAMING_NS 50000
+/* To get a CPU that nobody holds takes a thread some ten microseconds. */
+#define HELD_UP_NS 100000
 /* A completion this long ago has woken whom it had to wake. */
 #define COMPLETION_WAKES_NS 50000
 
 extern int LINUX_KERNEL_VERSION __kconfig;
 
 __s32 followed;
-/* Watched threads that are waiting for a CPU. */
+/* Watched threads that are waiting for a CPU, and since when there has been one all the time. */
 __s32 waiting_for_cpu;
+__u64 waiting_since_ns;
 
 /* A thread's turn on a CPU, with what there is to say of it later, when it may be gone. */
 struct cpu_run {
@@ -257,9 +260,11 @@ static __always_inline void take_waker_stack(void *ctx, struct thread_state *thr
 	thread->waker_stack = take_stack(ctx, payer, &from, MOMENT_WAKER);
 }
 
-static __always_inline void queues_for_cpu(struct thread_state *thread)
+static __always_inline void queues_for_cpu(struct thread_state *thread, __u64 now)
 {
 	thread->queue_cpu = 0;
+	if (waiting_for_cpu <= 0)
+		waiting_since_ns = now;
 	__sync_fetch_and_add(&waiting_for_cpu, 1);
 }
 
@@ -275,7 +280,7 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *prev, stru
 		thread->place = PLACE_RUNQUEUE;
 		thread->preempted_by = task_id(next);
 		thread->is_throttled = is_throttled(prev);
-		queues_for_cpu(thread);
+		queues_for_cpu(thread, thread->off_ns);
 		introduce_task(next);
 	} else {
 		thread->place = PLACE_BLOCKED;
@@ -535,12 +540,14 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, wakee, 0, 0);
 	struct task_struct *waker = bpf_get_current_task_btf();
+	__u64 now;
 
 	if (!thread)
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (thread->place == PLACE_BLOCKED && !thread->wake_ns)
-		queues_for_cpu(thread);
-	thread->wake_ns = bpf_ktime_get_ns();
+		queues_for_cpu(thread, now);
+	thread->wake_ns = now;
 	note_completion(thread);
 	/* A timer ends a sleep; finding that out for each would cost more than all the rest. Devices complete requests
 	   in whatever context is at hand. */
@@ -572,8 +579,10 @@ int run_sample(void *ctx)
 	struct sample_record *record;
 	struct registers from;
 
+	if (!task->mm || task_id(task).pid == tracer_pid)
+		return 0;
 	/* Others are of interest while they may keep a watched thread from its CPU. */
-	if (!task->mm || task_id(task).pid == tracer_pid || (!thread && waiting_for_cpu <= 0))
+	if (!thread && (waiting_for_cpu <= 0 || now - waiting_since_ns < HELD_UP_NS))
 		return 0;
 	if (!can_spend(thread, MOMENT_SAMPLE, now, 0))
 		return 0;

@@ -17,7 +17,6 @@ static __always_inline bool read_memory(void *walk, void *into, __u32 bytes, __u
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_MAPPINGS);
-	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct code_mapping);
 } code_mappings SEC(".maps");

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use object::Endianness;
 use object::elf::{self, FileHeader64};
-use object::read::elf::{ElfFile64, FileHeader, Sym, SymbolTable};
+use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym, SymbolTable};
 use object::read::{ReadCache, ReadRef};
 
 use super::parts::elsewhere;
@@ -33,6 +33,10 @@ const MOST_BYTES: u64 = 8 << 30;
 const MOST_COMPRESSION: u64 = 16;
 const BLOCK: u64 = 512;
 
+/// Longer lists of names are read one by one.
+const MOST_NAME_BYTES: u64 = 256 << 20;
+
+const RUNTIME: &[u8] = b"_PyRuntime";
 const EVAL: &str = "_PyEval_EvalFrameDefault";
 
 /// Where a file has `_PyRuntime`, in which every CPython since 3.7 keeps the state of its interpreters, their locks among
@@ -41,6 +45,9 @@ pub fn runtime(path: &Path) -> Result<Option<Range<u64>>> {
     let data = open(path)?;
     let file = parse(&data).with_context(|| format!("read {}", path.display()))?;
     let mut symbols = Symbols::default();
+    if !may_hold_runtime(&file) {
+        return Ok(None);
+    }
     symbols.take_all(file.endian(), file.elf_dynamic_symbol_table());
     if symbols.runtime.is_none() {
         symbols.take_all(file.endian(), file.elf_symbol_table());
@@ -67,6 +74,18 @@ fn parse<'data, R: ReadRef<'data>>(data: R) -> Result<ElfFile64<'data, Endiannes
     Ok(file)
 }
 
+/// Names are read one by one, which takes long where there are many. Nearly no file has this one, which shows at once.
+fn may_hold_runtime<'data, R: ReadRef<'data>>(file: &ElfFile64<'data, Endianness, R>) -> bool {
+    [file.elf_dynamic_symbol_table(), file.elf_symbol_table()].into_iter().any(|table| {
+        let section = file.elf_section_table().section(table.string_section());
+        let names = section.ok().filter(|names| names.sh_size.get(file.endian()) <= MOST_NAME_BYTES);
+        let Some(names) = names else { return !table.is_empty() };
+        let names = names.data(file.endian(), file.data()).unwrap_or_default();
+        // A name may be the end of a longer one.
+        names.split(|&byte| byte == 0).any(|name| name.ends_with(RUNTIME))
+    })
+}
+
 impl Symbols {
     pub fn read(path: &Path) -> Result<Self> {
         Self::of(&open(path)?).with_context(|| format!("read {}", path.display()))
@@ -75,6 +94,9 @@ impl Symbols {
     fn of<'data>(data: impl ReadRef<'data>) -> Result<Self> {
         let file = parse(data)?;
         let mut symbols = Self::default();
+        if !may_hold_runtime(&file) {
+            return Ok(symbols);
+        }
         symbols.take_all(file.endian(), file.elf_dynamic_symbol_table());
         // An interpreter that is part of a program may export nothing, and parts of the evaluation loop never are.
         symbols.take_all(file.endian(), file.elf_symbol_table());
@@ -113,7 +135,7 @@ impl Symbols {
     fn take(&mut self, name: &[u8], range: Range<u64>) {
         let start = range.start;
         match name {
-            b"_PyRuntime" => self.runtime = self.runtime.take().or(Some(range)),
+            RUNTIME => self.runtime = self.runtime.take().or(Some(range)),
             b"PyCode_Type" => self.code_type = self.code_type.or(Some(start)),
             b"PyUnicode_Type" => self.unicode_type = self.unicode_type.or(Some(start)),
             b"PyBytes_Type" => self.bytes_type = self.bytes_type.or(Some(start)),

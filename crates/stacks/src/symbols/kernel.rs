@@ -1,8 +1,9 @@
 //! Functions of the kernel and its modules, from `/proc/kallsyms`.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +16,8 @@ const LONGEST_FUNCTION: u64 = 256 << 10;
 /// How many symbols there are at most; a kernel with all its modules has some 300,000.
 const MOST_SYMBOLS: usize = 2_000_000;
 
+const READ_AT_ONCE: usize = 64 << 10;
+
 pub struct KernelSymbols {
     symbols_path: PathBuf,
     modules_path: PathBuf,
@@ -22,15 +25,18 @@ pub struct KernelSymbols {
     symbols: Vec<Symbol>,
     /// All names one after the other: there are hundreds of thousands.
     names: String,
+    /// Names of modules; the first, which is empty, stands for the kernel itself.
+    modules: Vec<String>,
     /// What the list of modules was when the symbols were read.
-    modules: Option<u64>,
+    read_with: Option<u64>,
 }
 
+/// What is no code has no name: it only ends the function before it.
 struct Symbol {
     address: u64,
-    name: (u32, u16),
-    module: (u32, u16),
-    is_code: bool,
+    name_start: u32,
+    name_length: u16,
+    module: u16,
 }
 
 /// A function of the kernel, and the module that it is of unless it is the kernel's own.
@@ -48,7 +54,14 @@ impl Default for KernelSymbols {
 
 impl KernelSymbols {
     pub fn new(symbols_path: PathBuf, modules_path: PathBuf) -> Self {
-        Self { symbols_path, modules_path, symbols: Vec::new(), names: String::new(), modules: None }
+        Self {
+            symbols_path,
+            modules_path,
+            symbols: Vec::new(),
+            names: String::new(),
+            modules: Vec::new(),
+            read_with: None,
+        }
     }
 
     /// Reads the symbols again if modules have come or gone since. Says whether it did.
@@ -57,10 +70,10 @@ impl KernelSymbols {
         // A kernel that knows no modules has no such file.
         fs::read(&self.modules_path).unwrap_or_default().hash(&mut hasher);
         let modules = Some(hasher.finish());
-        if self.modules == modules {
+        if self.read_with == modules {
             return Ok(false);
         }
-        self.modules = modules;
+        self.read_with = modules;
         self.read()?;
         Ok(true)
     }
@@ -70,20 +83,27 @@ impl KernelSymbols {
         let nearest = self.symbols.get(after.checked_sub(1)?)?.address;
         let aliases = self.symbols[..after].iter().rev().take_while(|symbol| symbol.address == nearest);
         // The list has the usual name of an address first, and aliases after it.
-        let symbol = aliases.filter(|symbol| symbol.is_code).last()?;
-        (address - nearest < LONGEST_FUNCTION).then(|| KernelFunction {
-            name: self.text(symbol.name).to_owned(),
-            module: (symbol.module.1 > 0).then(|| self.text(symbol.module).to_owned()),
-        })
+        let symbol = aliases.filter(|symbol| symbol.name_length > 0).last()?;
+        let name = self.names.get(symbol.name_start as usize..)?.get(..usize::from(symbol.name_length))?;
+        let module = self.modules.get(usize::from(symbol.module)).filter(|module| !module.is_empty());
+        (address - nearest < LONGEST_FUNCTION)
+            .then(|| KernelFunction { name: name.to_owned(), module: module.cloned() })
     }
 
     fn read(&mut self) -> Result<()> {
         let path = self.symbols_path.display().to_string();
-        let text = fs::read_to_string(&self.symbols_path).with_context(|| format!("read {path}"))?;
+        let file = File::open(&self.symbols_path).with_context(|| format!("open {path}"))?;
         self.symbols.clear();
         self.names.clear();
-        for line in text.lines().take(MOST_SYMBOLS) {
-            self.add(line);
+        self.modules = vec![String::new()];
+        // Line by line: the whole list has many megabytes.
+        let (mut lines, mut line) = (BufReader::with_capacity(READ_AT_ONCE, file), String::new());
+        for _ in 0..MOST_SYMBOLS {
+            line.clear();
+            if lines.read_line(&mut line).with_context(|| format!("read {path}"))? == 0 {
+                break;
+            }
+            self.add(&line);
         }
         ensure!(!self.symbols.is_empty(), "{path} hides the kernel's addresses (kernel.kptr_restrict)");
         self.symbols.sort_by_key(|symbol| symbol.address);
@@ -101,28 +121,25 @@ impl KernelSymbols {
         };
         let (Some(kind), Some(name)) = (words.next(), words.next()) else { return };
         let module = words.next().unwrap_or_default().trim_matches(['[', ']']);
-        let symbol = Symbol {
-            address,
-            name: self.keep(name, false),
-            module: self.keep(module, true),
-            is_code: matches!(kind, "t" | "T" | "w" | "W"),
-        };
-        self.symbols.push(symbol);
+        let name = if matches!(kind, "t" | "T" | "w" | "W") { cut(name) } else { "" };
+        let (name_start, name_length) = (self.names.len() as u32, name.len() as u16);
+        self.names.push_str(name);
+        let module = self.module(cut(module));
+        self.symbols.push(Symbol { address, name_start, name_length, module });
     }
 
-    fn keep(&mut self, text: &str, may_repeat: bool) -> (u32, u16) {
-        let text = &text[..text.floor_char_boundary(names::NAME_LIMIT)];
-        if let Some(last) = self.symbols.last().filter(|last| may_repeat && self.text(last.module) == text) {
-            return last.module;
+    /// The number of a module. Its symbols stand together, the kernel's own come first.
+    fn module(&mut self, name: &str) -> u16 {
+        let is_new = !name.is_empty() && self.modules.last().is_none_or(|last| last != name);
+        if is_new && self.modules.len() <= usize::from(u16::MAX) {
+            self.modules.push(name.to_owned());
         }
-        let start = self.names.len() as u32;
-        self.names.push_str(text);
-        (start, text.len() as u16)
+        if name.is_empty() { 0 } else { (self.modules.len() - 1) as u16 }
     }
+}
 
-    fn text(&self, (start, length): (u32, u16)) -> &str {
-        &self.names[start as usize..start as usize + usize::from(length)]
-    }
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(names::NAME_LIMIT)]
 }
 
 #[cfg(test)]

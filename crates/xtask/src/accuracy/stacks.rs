@@ -21,7 +21,7 @@ use crate::docs;
 
 /// Everything is kept and seen: what is measured is the stacks, not what the governor leaves out.
 const OPTIONS: &[&str] = &["--budget", "0", "--stacks", "all"];
-const FILE: &str = "docs/results/stacks.json";
+const FILE: &str = "stacks.json";
 
 /// Runs every program, those in Python on every Python, and writes what came of it.
 pub fn run(situations: u32) -> Result<()> {
@@ -48,8 +48,7 @@ pub fn run(situations: u32) -> Result<()> {
         "second": py_spy::NAME,
         "programs": programs,
     });
-    std::fs::write(docs::root().join(FILE), format!("{results:#}\n"))?;
-    docs::run(false)
+    docs::save_results(FILE, results)
 }
 
 /// Every program with the interpreters to run it on, one of each version.

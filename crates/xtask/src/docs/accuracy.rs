@@ -8,7 +8,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::results::{load, machine, number};
+use super::results::{load, measured_on, number};
 use crate::accuracy::share_right;
 
 /// What is said of source lines. Results that were kept before lines were known say nothing.
@@ -53,7 +53,7 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
         "\n## Without a GPU\n\n`./dev accuracy` on {}: {} runs of {} s with default settings, each with another seed \
          (length of steps, launches in them, strength of the fault), 1 to 3 dispatch threads, with and without other \
          load.\n",
-        machine(&results["machine"]),
+        measured_on(results),
         runs.len(),
         number(&results["seconds"]),
     )?;
@@ -187,19 +187,14 @@ fn dropped(text: &mut String, runs: &[Value]) -> Result<()> {
 }
 
 fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
-    let facts = &results["machine"];
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     writeln!(
         text,
-        "\n## On a real GPU\n\n`python3 bench/gpu/causes.py` on a {} (driver {}, CUDA {}, PyTorch {}, Linux {}): PyTorch \
+        "\n## On a real GPU\n\n`python3 bench/gpu/causes.py` on {}: PyTorch \
          training for {} s, healthy and with one fault each.\n\n\
          | scenario | truth | first finding | severity | sure | cause | culprit | what it says |\n\
          |---|---|---|---|---:|---|---|---|",
-        word(&facts["gpu"]),
-        word(&facts["driver"]),
-        word(&facts["cuda"]),
-        word(&facts["torch"]),
-        word(&facts["kernel"]),
+        measured_on(results),
         number(&results["seconds"]),
     )?;
     for run in results["scenarios"].as_array().into_iter().flatten() {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::plot::grouped;
-use super::results::{load, machine, number};
+use super::results::{load, measured_on, number};
 use crate::bench::BUSY_RATE;
 
 pub use self::plots::{by_rate, estimated};
@@ -106,7 +106,7 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
          the tracer's own, from its trace file: what it takes from the thread it takes most from and, where the program \
          leaves no CPU over, what its own process uses. gpuwhy is suspended for the untraced stretches, \
          as Ctrl-Z does it: it takes its probes out until it is resumed, which makes for more and shorter pairs.",
-        machine(&results["machine"]),
+        measured_on(results),
         number(&part["traced_slice_ms"]) / 1e3,
     )?;
     let rows = Rows::of(results);

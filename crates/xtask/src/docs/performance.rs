@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::results::{load, machine, number};
+use super::results::{load, measured_on, number};
 
 pub fn render() -> Result<Option<String>> {
     let mut text = String::from(
@@ -17,7 +17,7 @@ pub fn render() -> Result<Option<String>> {
         on_the_fakes(&mut text, &bench)?;
     }
     if let Some(stacks) = load("stack-costs.json")? {
-        taking_stacks(&mut text, &stacks["stacks"], &machine(&stacks["machine"]))?;
+        taking_stacks(&mut text, &stacks["stacks"], &measured_on(&stacks))?;
     }
     if let Some(explain) = load("explain.json")? {
         explaining(&mut text, &explain)?;
@@ -36,7 +36,7 @@ fn verdict(met: bool) -> &'static str {
 }
 
 fn on_the_fakes(text: &mut String, bench: &Value) -> Result<()> {
-    writeln!(text, "\n## On the fakes\n\n`./dev bench` on {}.\n", machine(&bench["machine"]))?;
+    writeln!(text, "\n## On the fakes\n\n`./dev bench` on {}.\n", measured_on(bench))?;
     per_call(text, &bench["per_call"])?;
     aims(text, bench)
 }
@@ -198,7 +198,7 @@ fn drawing(text: &mut String, results: &Value) -> Result<()> {
          | until it is drawn | {paint_ms:.0} ms | 1500 ms | {} |\n\
          | frames a second while zooming | {frames:.0} | 30 | {} |\n\
          | the slowest frame | {:.0} ms | | |",
-        machine(&results["machine"]),
+        measured_on(results),
         part["rows"],
         part["rounds"],
         verdict(paint_ms <= 1500.0),
@@ -214,7 +214,7 @@ fn explaining(text: &mut String, results: &Value) -> Result<()> {
         "\n## Explaining a large trace\n\n`./dev bench explain` on {}: `gpuwhy explain` from start to the last line, median of {} \
          rounds. The aim for 10 million rows is 2 s and 300 MB.\n\n| rows | file | time | peak memory | time per million rows |\n\
          |---:|---:|---:|---:|---:|",
-        machine(&results["machine"]),
+        measured_on(results),
         results["explain"]["rounds"],
     )?;
     for size in results["explain"]["sizes"].as_array().into_iter().flatten() {
@@ -226,18 +226,12 @@ fn explaining(text: &mut String, results: &Value) -> Result<()> {
 }
 
 fn on_a_gpu(text: &mut String, gpu: &Value) -> Result<()> {
-    let machine = &gpu["machine"];
-    let fact = |name: &str| machine[name].as_str().unwrap_or("?").to_owned();
     writeln!(
         text,
-        "\n## On a GPU: are the counts right?\n\n`bench/gpu/counts.py` on {}, driver {}, CUDA {}, PyTorch {}, Linux {}. Each \
+        "\n## On a GPU: are the counts right?\n\n`bench/gpu/counts.py` on {}. Each \
          workload runs under `gpuwhy trace` with the PyTorch profiler (CUPTI) recording the same steps.\n\n\
          | workload | what | gpuwhy | CUPTI | difference |\n|---|---|---:|---:|---|",
-        fact("gpu"),
-        fact("driver"),
-        fact("cuda"),
-        fact("torch"),
-        fact("kernel")
+        measured_on(gpu)
     )?;
     for row in gpu["rows"].as_array().into_iter().flatten() {
         writeln!(

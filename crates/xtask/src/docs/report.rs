@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::overhead::{Rows, interval, percent, slowdown};
-use super::results::{load, machine, number};
+use super::results::{load, measured_on, number};
 use crate::accuracy::share_right;
 
 pub fn render() -> Result<Option<String>> {
@@ -43,9 +43,7 @@ struct Measured {
 
 impl Measured {
     fn new(part: &'static str, command: &'static str, results: &Value) -> Self {
-        let facts = &results["machine"];
-        let machine = if facts["gpu"].is_string() { gpu_machine(facts) } else { machine(facts) };
-        Self { part, command, machine }
+        Self { part, command, machine: measured_on(results) }
     }
 
     /// So many of so many. An aim is the least share.
@@ -60,18 +58,6 @@ impl Measured {
         json!({ "part": self.part, "what": what, "value": value, "aim": aim, "is_kept": is_kept,
                 "machine": self.machine, "command": self.command })
     }
-}
-
-fn gpu_machine(facts: &Value) -> String {
-    let word = |key: &str| facts[key].as_str().unwrap_or("?");
-    format!(
-        "{}, driver {}, CUDA {}, PyTorch {}, Linux {}",
-        word("gpu"),
-        word("driver"),
-        word("cuda"),
-        word("torch"),
-        word("kernel")
-    )
 }
 
 fn rows<'a>(results: &'a Value, key: &str) -> &'a [Value] {
@@ -219,7 +205,7 @@ mod tests {
         let promise = measured.share("it is right", (19, 20), Some(0.96));
         assert_eq!(promise["value"], json!("19 of 20 (95.00 %)"));
         assert_eq!(promise["is_kept"], json!(false));
-        assert_eq!(promise["machine"], json!("Linux 6.18, 2 x x"));
+        assert_eq!(promise["machine"], json!("Linux 6.18, 2 x x (commit ?, version ?)"));
         assert_eq!(measured.share("", (0, 0), Some(0.5))["is_kept"], json!(false), "nothing measured keeps nothing");
         assert_eq!(measured.share("", (1, 2), None)["is_kept"], json!(null));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::docs::results::{machine, number};
+use crate::docs::results::{measured_on, number};
 
 pub fn write(text: &mut String, results: &Value) -> Result<()> {
     let second = results["second"].as_str().unwrap_or("no second witness");
@@ -18,7 +18,7 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
          process against {second}: how often names, files and lines of the main thread's whole stack are the same.\n\n\
          | program | Python | calls | stacks taken | walked to the end | native right | Python right | same as the other \
          reader |\n|---|---|---:|---:|---:|---:|---:|---|",
-        machine(&results["machine"]),
+        measured_on(results),
         number(&results["situations"]),
     )?;
     for program in results["programs"].as_array().into_iter().flatten() {
@@ -29,21 +29,15 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
 
 /// Lines and stacks of PyTorch programs.
 pub fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
-    let facts = &results["machine"];
-    let word = |key: &str| facts[key].as_str().unwrap_or("?");
     writeln!(
         text,
-        "\n### On a real GPU\n\n`python3 bench/gpu/stacks.py` on a {} (driver {}, PyTorch {}, Python {}, Linux {}): training \
+        "\n### On a real GPU\n\n`python3 bench/gpu/stacks.py` on {}: training \
          scripts with one fault each and a marked line, {} s with default settings. The share of stacks that were walked \
          to their end is that of all walks, and from the tenth second on, when unwind tables were there. What a walk costs \
          is the mean over all; *tracing* is the share of the main thread's time that tracing took.\n\n\
          | script | first cause | line to change | native, to the end | Python, to the end | walks | us each | tracing |\n\
          |---|---|---|---:|---:|---:|---:|---:|",
-        word("gpu"),
-        word("driver"),
-        word("torch"),
-        word("python"),
-        word("kernel"),
+        measured_on(results),
         number(&results["seconds"]),
     )?;
     for case in results["cases"].as_array().into_iter().flatten() {

@@ -5,13 +5,13 @@ use std::fmt::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::super::results::number;
+use super::super::results::{measured_on, number};
 use super::percent;
 
 pub fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
     let rows = results.as_array().or_else(|| results["cells"].as_array()).map_or(&[][..], Vec::as_slice);
     let (ways, workloads) = (distinct(rows, "way"), distinct(rows, "workload"));
-    writeln!(text, "\n## On a GPU\n\n`bench/gpu/overhead.py`{}.\n", machine(&results["machine"]))?;
+    writeln!(text, "\n## On a GPU\n\n`bench/gpu/overhead.py` on {}.\n", measured_on(results))?;
     writeln!(
         text,
         "How much longer a unit of the workload takes: medians of pairs, with the interval that holds the true median and, \
@@ -47,13 +47,6 @@ fn cell(row: &Value) -> String {
     let (low, high) = (number(&row["ci_low"]) * 100.0, number(&row["ci_high"]) * 100.0);
     let estimate = row["estimate"].as_f64().map_or_else(String::new, |share| format!(", says {}", percent(share)));
     format!("{} ({low:.2} to {high:.2}){estimate}", percent(slowdown))
-}
-
-fn machine(facts: &Value) -> String {
-    let named = [("gpu", ""), ("driver", "driver "), ("cuda", "CUDA "), ("torch", "PyTorch "), ("kernel", "Linux ")];
-    let known: Vec<String> =
-        named.iter().filter_map(|(name, before)| Some(format!("{before}{}", facts[*name].as_str()?))).collect();
-    if known.is_empty() { String::new() } else { format!(" on {}", known.join(", ")) }
 }
 
 #[cfg(test)]

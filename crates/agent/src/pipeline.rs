@@ -291,6 +291,7 @@ impl Pipeline {
             parent_start_ns: raw.parent_start_ns.map(|start| self.clock.unix_ns(start)),
             wait: (wait != Wait::default()).then_some(wait),
             stack_id: self.stacks.optional(raw.stack, &mut self.writer)?,
+            own: raw.own.clone(),
         };
         if self.watch.wants_calls()
             && let Some(row) = row(raw.row.into())

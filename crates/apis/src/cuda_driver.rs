@@ -14,6 +14,7 @@ pub const LIBRARY: Library = Library {
     layer: Layer::Driver,
     markers: &["cuInit", "cuDriverGetVersion", "cuLaunchKernel", "cuMemAlloc_v2"],
     apis: APIS,
+    own: None,
 };
 
 const INFERRED: Way = Way::Fixed(Direction::Inferred);

@@ -13,6 +13,7 @@ pub const LIBRARY: Library = Library {
     layer: Layer::Runtime,
     markers: &["cudaRuntimeGetVersion", "cudaLaunchKernel", "cudaMalloc"],
     apis: APIS,
+    own: None,
 };
 
 const INFERRED: Way = Way::Fixed(Direction::Inferred);

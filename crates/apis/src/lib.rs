@@ -28,9 +28,9 @@ mod cuda_driver;
 mod cuda_runtime;
 mod table;
 
-use gpuwhy_model::{CallClass, Direction, Layer};
+use gpuwhy_model::{CallClass, Direction, Layer, OwnOperands};
 
-pub use table::{Row, row, rows};
+pub use table::{Row, own_operands, row, rows};
 
 /// Every library that can be traced.
 pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY];
@@ -43,6 +43,8 @@ pub struct Library {
     /// A file that exports all of these is a copy of the library.
     pub markers: &'static [&'static str],
     pub apis: &'static [Api],
+    /// What its calls have that those of other libraries do not.
+    pub own: Option<&'static OwnOperands>,
 }
 
 /// One traced function. Versions of a function with another signature are rows of their own with the same name.
@@ -91,6 +93,8 @@ pub struct Reads {
     pub direction: Way,
     /// How the call changes which GPU the thread works on.
     pub device: DeviceChange,
+    /// What only its library has, at most six, by the names of [`Library::own`].
+    pub own: &'static [(&'static str, Operand)],
 }
 
 impl Reads {
@@ -101,6 +105,7 @@ impl Reads {
         handle: Operand::None,
         direction: Way::None,
         device: DeviceChange::None,
+        own: &[],
     };
 }
 

@@ -10,6 +10,7 @@ mod finding;
 mod histogram;
 mod label;
 mod loss;
+mod operand;
 mod process;
 mod record;
 mod sample;
@@ -28,6 +29,7 @@ pub use finding::{
 pub use histogram::Histogram;
 pub use label::Label;
 pub use loss::{LossReason, Losses};
+pub use operand::{OperandKind, OwnOperand, OwnOperands, OwnValues};
 pub use process::{LifeKind, Process, ProcessLife};
 pub use record::{Cell, CellType, Column, Merge, Put, Record, Scalar, TableFacts, Take};
 pub use sample::Sample;

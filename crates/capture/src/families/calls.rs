@@ -11,7 +11,7 @@ use super::maps::{shared_maps, stack_maps};
 use super::{Settings, SharedMaps, StackMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
 use crate::calibration::{Runs, program_info, run_time};
-use crate::call_table::spec;
+use crate::call_table::{own_operands, spec};
 use crate::wire::bytes_of;
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -64,14 +64,14 @@ impl Calls {
 
     /// Tells the kernel side what each row means.
     pub fn describe_rows(&self, keep_min_ns: u64) -> Result<()> {
+        let maps = &self.skeleton.maps;
         for (index, row) in rows().enumerate() {
-            let spec = spec(row.api, keep_min_ns);
             let key = (index as u32).to_ne_bytes();
-            self.skeleton
-                .maps
-                .api_specs
-                .update(&key, bytes_of(&spec), MapFlags::ANY)
-                .with_context(|| format!("describe {}", row.api.name))?;
+            let describe = || -> libbpf_rs::Result<()> {
+                maps.own_operands.update(&key, bytes_of(&own_operands(row.api)), MapFlags::ANY)?;
+                maps.api_specs.update(&key, bytes_of(&spec(row.api, keep_min_ns)), MapFlags::ANY)
+            };
+            describe().with_context(|| format!("describe {}", row.api.name))?;
         }
         Ok(())
     }

@@ -214,6 +214,7 @@ impl Pipeline {
             parent_start_ns: raw.parent_start_ns.map(|start| self.clock.unix_ns(start)),
             wait: (wait != Wait::default()).then_some(wait),
             stack_id: raw.stack.map(|hash| self.stacks.id(hash)),
+            own: raw.own.clone(),
         }
     }
 

@@ -171,23 +171,14 @@ fn call() -> impl Strategy<Value = Call> {
     let operands = (proptest::option::of(0..4u64), proptest::option::of(count()), proptest::option::of(0..9u64));
     (time(), length(), length(), thread(), op_id(), operands, 0..3i32).prop_map(
         |(start_ns, duration_ns, blocked_ns, thread, op, (handle, bytes, address), ret_code)| Call {
-            start_ns,
-            duration_ns,
             runqueue_ns: blocked_ns / 2,
             blocked_ns,
-            thread,
-            op,
-            device: None,
-            stream: None,
-            direction: None,
             handle,
             caller: Some(ModuleId(1)),
             bytes,
             address,
             ret_code,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
+            ..Call::new(thread, op, start_ns, duration_ns)
         },
     )
 }

@@ -15,6 +15,7 @@ pub const LIBRARY: Library = Library {
     markers: &["cuInit", "cuDriverGetVersion", "cuLaunchKernel", "cuMemAlloc_v2"],
     linked_in: None,
     apis: APIS,
+    own: None,
 };
 
 const INFERRED: Way = Way::Fixed(Direction::Inferred);

@@ -14,6 +14,7 @@ pub const LIBRARY: Library = Library {
     markers: &["cudaRuntimeGetVersion", "cudaLaunchKernel", "cudaMalloc"],
     linked_in: Some("cudaLaunchKernel"),
     apis: APIS,
+    own: None,
 };
 
 const INFERRED: Way = Way::Fixed(Direction::Inferred);

@@ -29,9 +29,9 @@ mod cuda_runtime;
 mod table;
 mod words;
 
-use gpuwhy_model::{Direction, Layer, Meaning};
+use gpuwhy_model::{Direction, Layer, Meaning, OwnOperands};
 
-pub use table::{Row, row, rows};
+pub use table::{Row, own_operands, row, rows};
 
 /// Every library that can be traced.
 pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY];
@@ -47,6 +47,8 @@ pub struct Library {
     /// carries the library's own name, too.
     pub linked_in: Option<&'static str>,
     pub apis: &'static [Api],
+    /// What its calls have that those of other libraries do not.
+    pub own: Option<&'static OwnOperands>,
 }
 
 /// One traced function. Versions of a function with another signature are rows of their own with the same name.
@@ -95,6 +97,8 @@ pub struct Reads {
     pub direction: Way,
     /// How the call changes which GPU the thread works on.
     pub device: DeviceChange,
+    /// What only its library has, at most six, by the names of [`Library::own`].
+    pub own: &'static [(&'static str, Operand)],
 }
 
 impl Reads {
@@ -105,6 +109,7 @@ impl Reads {
         handle: Operand::None,
         direction: Way::None,
         device: DeviceChange::None,
+        own: &[],
     };
 }
 

@@ -25,8 +25,17 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
         device_change: change.0,
         reads_more: reads_more.into(),
         learns: (api.when == When::Learning).into(),
-        reserved: 0,
+        own_count: reads.own.len() as u32,
     }
+}
+
+/// What the kernel side reads of a row that only its library has.
+pub(crate) fn own_operands(api: &Api) -> types::own_operands {
+    let mut own = types::own_operands::default();
+    for (place, (_, operand)) in own.operands.iter_mut().zip(api.reads.own) {
+        *place = encode(*operand);
+    }
+    own
 }
 
 fn encode(operand: Operand) -> types::operand {
@@ -76,6 +85,7 @@ mod tests {
         assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
         for row in rows() {
             assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
+            assert!(row.api.reads.own.len() <= types::limits::MAX_OWN.0 as usize, "{}", row.api.name);
         }
     }
 }

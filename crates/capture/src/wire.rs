@@ -4,6 +4,8 @@
 
 mod calls;
 mod lives;
+#[cfg(test)]
+mod numbers;
 mod stacks;
 mod waits;
 
@@ -87,10 +89,14 @@ impl Record {
         use types::record_kind as kind;
         let head: types::record_head = read(bytes.get(..size_of::<types::record_head>())?)?;
         match kind(head.kind) {
-            kind::RECORD_CALL => decode_call(read(bytes)?, types::call_details::default()).map(Self::Call),
+            kind::RECORD_CALL => decode_call(read(bytes)?, types::call_details::default(), None).map(Self::Call),
             kind::RECORD_DETAILED_CALL => {
                 let types::detailed_call { call, details } = read(bytes)?;
-                decode_call(call, details).map(Self::Call)
+                decode_call(call, details, None).map(Self::Call)
+            }
+            kind::RECORD_CALL_WITH_OWN => {
+                let types::call_with_own { call, details, own } = read(bytes)?;
+                decode_call(call, details, Some(&own)).map(Self::Call)
             }
             kind::RECORD_THREAD => Some(Self::Thread(decode_thread(read(bytes)?))),
             kind::RECORD_THREAD_EXIT => Some(Self::ThreadExit(decode_snapshot(read(bytes)?))),
@@ -123,7 +129,7 @@ macro_rules! plain {
 }
 
 plain! {
-    record_head call_record detailed_call thread_record thread_snapshot life_record file_record stretch_record work_record
+    record_head call_record detailed_call call_with_own own_operands thread_record thread_snapshot life_record file_record stretch_record work_record
     io_key io_sums api_spec code_mapping walked_process python_layout stack_settings walk_counts code_record sample_record
 }
 
@@ -147,7 +153,6 @@ fn task(id: types::task_id) -> Option<TaskId> {
 
 #[cfg(test)]
 mod tests {
-    use gpuwhy_model::{Histogram, LossReason, PythonEnd, TargetKind, WaitReason, WalkEnd, WorkKind};
     use proptest::prelude::*;
 
     use super::*;
@@ -167,24 +172,5 @@ mod tests {
             bytes.extend(rest);
             let _ = Record::decode(&bytes);
         }
-    }
-
-    #[test]
-    fn words_shared_with_the_kernel_have_the_same_numbers() {
-        assert_eq!(types::wait_reason::WAIT_REASONS.0 as usize, WaitReason::COUNT);
-        assert_eq!(types::wait_reason::WAIT_IOCTL.0, WaitReason::Ioctl as u32);
-        assert_eq!(types::loss_reason::LOSS_LIFE_RING_FULL.0, LossReason::LifeRingFull as u32);
-        assert_eq!(types::loss_reason::LOSS_RING_FULL.0, LossReason::RingFull as u32);
-        assert_eq!(types::loss_reason::LOSS_UNMATCHED.0, LossReason::Unmatched as u32);
-        assert_eq!(types::loss_reason::LOSS_WAIT_RING_FULL.0, LossReason::WaitRingFull as u32);
-        assert_eq!(types::loss_reason::LOSS_STACK_RING_FULL.0, LossReason::StackRingFull as u32);
-        assert_eq!(types::walk_end::WALK_ENDS.0 as usize, WalkEnd::ALL.len());
-        assert_eq!(types::walk_end::WALK_NO_PROCESS.0, WalkEnd::NoProcess as u32);
-        assert_eq!(types::python_end::PYTHON_ENDS.0 as usize, PythonEnd::ALL.len());
-        assert_eq!(types::python_end::PYTHON_BROKEN.0, PythonEnd::Broken as u32);
-        assert_eq!(types::target_kind::TARGET_KINDS.0 as usize, TargetKind::ALL.len());
-        assert_eq!(types::target_kind::TARGET_DEVICE.0, TargetKind::Device as u32);
-        assert_eq!(types::work_kind::WORK_KINDS.0 as usize, WorkKind::COUNT);
-        assert_eq!(types::limits::HISTOGRAM.0 as usize, Histogram::BUCKETS);
     }
 }

@@ -1,7 +1,7 @@
 //! One call into a GPU library, and the sums over many.
 
 use crate::record::record;
-use crate::{Direction, Histogram, WaitReason, WorkKind};
+use crate::{Direction, Histogram, OwnValues, WaitReason, WorkKind};
 
 macro_rules! ids {
     ($($(#[$meta:meta])* $name:ident)+) => {$(
@@ -67,6 +67,8 @@ pub struct Call {
     pub wait: Option<Wait>,
     /// Where in the program the call was made, when its stack was taken.
     pub stack_id: Option<StackId>,
+    /// What only calls of its library have.
+    pub own: Option<Box<OwnValues>>,
 }
 
 impl Call {
@@ -90,6 +92,7 @@ impl Call {
             parent_start_ns: None,
             wait: None,
             stack_id: None,
+            own: None,
         }
     }
 

@@ -288,6 +288,7 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
         (4, "CREATE TABLE samples (mine)", "samples"),
         (4, "CREATE TABLE labels (mine)", "labels"),
         (4, "ALTER TABLE ops ADD COLUMN is_launch ANY", "is_launch"),
+        (4, "CREATE TABLE explanations (mine)", "explanations"),
     ];
     for (version, sql, name) in in_the_way {
         let (directory, path) = older(version);

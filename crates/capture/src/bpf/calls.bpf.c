@@ -29,6 +29,13 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_APIS);
+	__type(key, __u32);
+	__type(value, struct own_operands);
+} own_operands SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 8192);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
@@ -211,6 +218,18 @@ static __always_inline void read_arguments(struct pt_regs *ctx, const struct api
 			call->bytes *= operand_at_entry(ctx, &spec->bytes[i]);
 }
 
+/* What only calls of this library have. Never inlined: most functions have nothing of the kind. */
+static __noinline int read_own(struct pt_regs *ctx, struct thread_state *thread, __u32 api, __u32 depth)
+{
+	struct own_operands *own = bpf_map_lookup_elem(&own_operands, &api);
+
+	if (!own || !thread)
+		return 0;
+	for (int i = 0; i < MAX_OWN; i++)
+		thread->own[MASKED(depth, MAX_DEPTH)][i] = operand_at_entry(ctx, &own->operands[i]);
+	return 0;
+}
+
 static __noinline bool has_own_link(__u32 row)
 {
 	struct own_link_key key = {.pid = bpf_get_current_pid_tgid() >> 32, .row = row};
@@ -288,6 +307,8 @@ static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 	/* What is only counted needs no arguments but those that are counted. */
 	if (!call->counted_only || spec->reads_more)
 		read_arguments(ctx, spec, call);
+	if (spec->own_count && !call->counted_only)
+		read_own(ctx, thread, api, depth);
 	thread->depth = depth + 1;
 	/* The clocks are read after the time here and before it at the return, so that a preemption between the two
 	   (kernels with preempt=full) cannot make the waits longer than the call. */
@@ -478,6 +499,18 @@ static __always_inline void fill_details(struct call_details *details, const str
 	details->preempted_by = call->longest_runqueue_ns ? call->preempted_by : (struct task_id){};
 }
 
+/* The call is closed: its depth is that of the thread. */
+static __noinline int fill_own(struct call_with_own *record, struct thread_state *thread, __u32 api)
+{
+	struct own_operands *own = bpf_map_lookup_elem(&own_operands, &api);
+
+	if (!own || !thread || !record)
+		return 0;
+	for (int i = 0; i < MAX_OWN; i++)
+		record->own[i] = operand_at_return(&own->operands[i], thread->own[MASKED(thread->depth, MAX_DEPTH)][i]);
+	return 0;
+}
+
 /* A place for a call that gets no record; the oldest one's. A reader knows by the kind whether it is complete. */
 static __always_inline struct detailed_call *recorder_place(void)
 {
@@ -580,7 +613,16 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	stack = stack_of_call(ctx, thread, spec, counter, ns, now);
-	if (has_details) {
+	if (spec->own_count) {
+		struct call_with_own *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
+
+		if (!record)
+			return 0;
+		fill_call(&record->call, RECORD_CALL_WITH_OWN, ctx, task, thread, spec, call, now, stack);
+		fill_details(&record->details, spec, call, runqueue_ns, blocked_ns);
+		fill_own(record, thread, api);
+		ring_submit(record);
+	} else if (has_details) {
 		struct detailed_call *record = ring_reserve(sizeof(*record), LOSS_RING_FULL);
 
 		if (!record)

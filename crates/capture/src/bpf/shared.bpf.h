@@ -103,6 +103,8 @@ struct thread_state {
 	/* Counter slot by row, 0 for none yet. */
 	__u16 slots[MAX_APIS];
 	struct open_call open[MAX_DEPTH];
+	/* Of each open call, what own_operands were at entry. */
+	__u64 own[MAX_DEPTH][MAX_OWN];
 };
 
 struct {

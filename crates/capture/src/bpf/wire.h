@@ -18,6 +18,7 @@ enum limits {
 	MAX_RINGS = 64,	  /* shards of the ring */
 	HISTOGRAM = 256,  /* buckets, see histogram.rs */
 	MAX_FACTORS = 3,  /* operands whose product is a number of bytes */
+	MAX_OWN = 6,	  /* operands of a call that only its library has */
 	COMM_LENGTH = 16, /* a thread's name with its zero */
 	RECORDER_SHARDS = 4,
 	RECORDER_SLOTS = 16384, /* calls that each shard of the recorder remembers */
@@ -324,7 +325,13 @@ struct api_spec {
 	__u32 reads_more;
 	/* Whether the call only tells the device of a thread for which it is not known; it is not counted. */
 	__u32 learns;
-	__u32 reserved;
+	/* How many of its own_operands are read. */
+	__u32 own_count;
+};
+
+/* What a row reads that only calls of its library have. Apart from the rest: most rows read nothing of the kind. */
+struct own_operands {
+	struct operand operands[MAX_OWN];
 };
 
 /* Everything one thread did in one function; written by that thread alone, but for `keep_min_ns`. */
@@ -370,6 +377,7 @@ enum record_kind {
 	RECORD_STACK = 12,
 	RECORD_CODE = 13,
 	RECORD_SAMPLE = 14,
+	RECORD_CALL_WITH_OWN = 15,
 };
 
 /* The head of every record. `at_ns` is when it was written. */
@@ -419,6 +427,13 @@ struct call_details {
 struct detailed_call {
 	struct call_record call;
 	struct call_details details;
+};
+
+/* A call with what only calls of its library have, in the order of its own_operands. */
+struct call_with_own {
+	struct call_record call;
+	struct call_details details;
+	__u64 own[MAX_OWN];
 };
 
 /* A thread is seen for the first time, as caller, waker or preempter. */
@@ -641,7 +656,9 @@ struct wire_types {
 	enum record_kind record_kind;
 	struct api_spec api_spec;
 	struct call_count call_count;
-	struct detailed_call call;
+	struct own_operands own_operands;
+	struct call_with_own call;
+	struct detailed_call detailed_call;
 	struct thread_record thread;
 	struct thread_snapshot snapshot;
 	struct life_record life;

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramMut};
 use super::maps::{shared_maps, stack_maps};
 use super::{Settings, SharedMaps, StackMaps, apply_settings, object_place};
 use crate::attach::{AttachPath, Programs};
-use crate::call_table::spec;
+use crate::call_table::{own_operands, spec};
 use crate::run_time::{Runs, program_info, run_time};
 use crate::skeleton::types::row_state;
 use crate::skeleton::{CallsSkel, CallsSkelBuilder};
@@ -61,14 +61,14 @@ impl Calls {
 
     /// Tells the kernel side what each row means.
     pub fn describe_rows(&self, keep_min_ns: u64) -> Result<()> {
+        let maps = &self.skeleton.maps;
         for (index, row) in rows().enumerate() {
-            let spec = spec(row.api, keep_min_ns);
             let key = (index as u32).to_ne_bytes();
-            self.skeleton
-                .maps
-                .api_specs
-                .update(&key, bytes_of(&spec), MapFlags::ANY)
-                .with_context(|| format!("describe {}", row.api.name))?;
+            let describe = || -> libbpf_rs::Result<()> {
+                maps.own_operands.update(&key, bytes_of(&own_operands(row.api)), MapFlags::ANY)?;
+                maps.api_specs.update(&key, bytes_of(&spec(row.api, keep_min_ns)), MapFlags::ANY)
+            };
+            describe().with_context(|| format!("describe {}", row.api.name))?;
         }
         Ok(())
     }

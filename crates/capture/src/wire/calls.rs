@@ -1,7 +1,7 @@
 //! Calls, as the kernel side tells of them.
 
 use gpuwhy_apis::{Operand, Way, row};
-use gpuwhy_model::{Direction, WaitReason};
+use gpuwhy_model::{Direction, OwnValues, WaitReason};
 
 use super::{StackHash, TaskId, task, types};
 
@@ -28,9 +28,16 @@ pub struct RawCall {
     pub woken_by: Option<TaskId>,
     pub preempted_by: Option<TaskId>,
     pub stack: Option<StackHash>,
+    /// What only calls of its library have.
+    pub own: Option<Box<OwnValues>>,
 }
 
-pub(super) fn decode_call(raw: types::call_record, details: types::call_details) -> Option<RawCall> {
+/// `own` are the row's own operands, where they travel along.
+pub(super) fn decode_call(
+    raw: types::call_record,
+    details: types::call_details,
+    own: Option<&[u64]>,
+) -> Option<RawCall> {
     let row = row(raw.api as usize)?;
     let reads = &row.api.reads;
     let has = |operand: Operand, value: u64| (operand != Operand::None).then_some(value);
@@ -58,6 +65,7 @@ pub(super) fn decode_call(raw: types::call_record, details: types::call_details)
         woken_by: task(details.woken_by),
         preempted_by: task(details.preempted_by),
         stack: StackHash::new(raw.stack),
+        own: own.and_then(|read| row.own_values(read)).map(Box::new),
     })
 }
 

@@ -79,25 +79,7 @@ impl Small {
 
     /// A call of the main thread.
     pub fn call(&self, op: OpId, offset_ns: u64, duration_ns: u64) -> Call {
-        Call {
-            start_ns: START_NS + offset_ns,
-            duration_ns,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            thread: self.main,
-            op,
-            device: None,
-            stream: None,
-            direction: None,
-            handle: None,
-            caller: Some(self.cudart),
-            bytes: None,
-            address: None,
-            ret_code: 0,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
-        }
+        Call { caller: Some(self.cudart), ..Call::new(self.main, op, START_NS + offset_ns, duration_ns) }
     }
 
     pub fn write(&mut self, calls: impl IntoIterator<Item = Call>) {

@@ -71,25 +71,7 @@ impl Scene {
     }
 
     pub fn call(&self, op: OpId, offset_ns: u64, duration_ns: u64) -> Call {
-        Call {
-            start_ns: START_NS + offset_ns,
-            duration_ns,
-            runqueue_ns: 0,
-            blocked_ns: 0,
-            thread: self.thread,
-            op,
-            device: Some(0),
-            stream: None,
-            direction: None,
-            handle: None,
-            caller: None,
-            bytes: None,
-            address: None,
-            ret_code: 0,
-            parent_start_ns: None,
-            wait: None,
-            stack_id: None,
-        }
+        Call { device: Some(0), ..Call::new(self.thread, op, START_NS + offset_ns, duration_ns) }
     }
 
     /// Counts of a second in which every call was seen.

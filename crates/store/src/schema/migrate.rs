@@ -14,6 +14,9 @@ pub(crate) fn migrate(connection: &Connection, found: u32) -> rusqlite::Result<(
     connection.pragma_update(None, "journal_mode", "DELETE")?;
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     drop_views(&transaction)?;
+    for (table, _) in tables::TAKEN_OUT.iter().filter(|(_, gone_in)| *gone_in > found) {
+        transaction.execute_batch(&format!("DROP TABLE {table}"))?;
+    }
     for table in super::tables() {
         table.additions_since(found).iter().try_for_each(|sql| transaction.execute_batch(sql))?;
     }

@@ -22,8 +22,9 @@ pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");
 
 /// Every table, then every view.
 static ALL: LazyLock<Vec<Table>> = LazyLock::new(|| {
-    let mut all = tables::tables();
-    all.extend(views::views(&all));
+    let own = gpuwhy_apis::own_operands();
+    let mut all = tables::tables(&own);
+    all.extend(views::views(&all, &own));
     all
 });
 
@@ -63,8 +64,15 @@ fn create_views(connection: &Connection) -> rusqlite::Result<()> {
     views().try_for_each(|view| connection.execute_batch(&view.create_sql()))
 }
 
+/// Drops the views that a file of an earlier version has.
 fn drop_views(connection: &Connection) -> rusqlite::Result<()> {
-    views().try_for_each(|view| connection.execute_batch(&format!("DROP VIEW IF EXISTS {}", view.facts.name)))
+    let there = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND name = ?";
+    for view in views().map(|view| view.facts.name) {
+        if connection.query_row(there, [view], |row| row.get::<_, i64>(0))? > 0 {
+            connection.execute_batch(&format!("DROP VIEW {view}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn describe(connection: &Connection) -> rusqlite::Result<()> {
@@ -115,6 +123,8 @@ mod tests {
     fn every_column_says_what_it_is() {
         for table in ALL.iter() {
             assert!(table.facts.description.ends_with('.'), "{}", table.facts.name);
+            let names: BTreeSet<&str> = table.columns.iter().map(|column| column.name).collect();
+            assert_eq!(names.len(), table.columns.len(), "{} has two columns of one name", table.facts.name);
             for column in &table.columns {
                 assert!(!column.description.is_empty(), "{}.{}", table.facts.name, column.name);
             }

@@ -1,6 +1,8 @@
 //! A table or view, and the statements that make it.
 
-use gpuwhy_model::{CellType, Column, Record, TableFacts};
+use std::iter;
+
+use gpuwhy_model::{CellType, Column, OwnOperands, Record, TableFacts};
 
 /// A table or view, as described in the file itself and in `docs/schema.md`.
 pub(crate) struct Table {
@@ -37,6 +39,15 @@ impl Table {
     /// The table that holds a record.
     pub fn of<R: Record>() -> Self {
         Self { facts: R::TABLE, columns: R::columns(), view: None }
+    }
+
+    /// The table of what calls of a library have of their own.
+    pub fn of_own(own: &OwnOperands) -> Self {
+        let start = Column::new("start_ns", CellType::Integer, "`calls.start_ns`.").unit("ns since epoch");
+        let columns = iter::once(start.since(own.since())).chain(own.operands.iter().map(|operand| operand.column));
+        let description = "What calls of one library have of their own. Read the library's view instead.";
+        let facts = TableFacts { name: own.table, key: &["start_ns"], since: own.since(), description };
+        Self { facts, columns: columns.collect(), view: None }
     }
 
     pub fn kind(&self) -> &'static str {

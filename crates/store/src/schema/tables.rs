@@ -1,14 +1,15 @@
 //! The tables. Records are declared where the model has them; what is laid out otherwise in the file is declared here.
 
 use gpuwhy_model::{
-    AgentUsage, Calibration, CallStats, Column, Frame, IoRequest, IoUsage, KernelWork, Process, ProcessLife,
-    RungChange, StackSample, StackWalks, Stretch, TableFacts, ThreadTimes, WaitTarget,
+    AgentUsage, Calibration, CallStats, Column, Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process,
+    ProcessLife, RungChange, StackSample, StackWalks, Stretch, TableFacts, ThreadTimes, WaitTarget,
 };
 
 use super::older_ops;
 use super::table::{Index, Table, cell_type};
 
-pub(super) fn tables() -> Vec<Table> {
+/// All of them, with one for each library whose calls have something of their own.
+pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
     let mut tables = declared();
     tables.extend([
         Table::of::<Calibration>(),
@@ -27,6 +28,7 @@ pub(super) fn tables() -> Vec<Table> {
         Table::of::<StackWalks>(),
         Table::of::<RungChange>(),
     ]);
+    tables.extend(own.iter().map(|own| Table::of_own(own)));
     tables
 }
 
@@ -36,7 +38,6 @@ pub(crate) const NOTE_KIND: &str =
 
 pub(super) const INDEXES: &[Index] = &[
     Index { name: "process_life_time", on: "process_life (at_ns)", since: 1 },
-    Index { name: "nccl_events_time", on: "nccl_events (timestamp_ns)", since: 1 },
     Index { name: "tcp_events_time", on: "tcp_events (timestamp_ns)", since: 1 },
     Index { name: "rung_changes_time", on: "rung_changes (at_ns)", since: 2 },
     // Allocations and frees in the order of time, without a look at all calls.
@@ -44,6 +45,9 @@ pub(super) const INDEXES: &[Index] = &[
     // Calls whose stacks were taken.
     Index { name: "calls_stacks", on: "calls (start_ns) WHERE stack_id IS NOT NULL", since: 4 },
 ];
+
+/// Tables that were taken out, with the version that did so. Nothing was ever written to them.
+pub(super) const TAKEN_OUT: &[(&str, u32)] = &[("nccl_events", 5)];
 
 /// Declares tables: a name, the columns that tell rows apart, since which version of the file, what a row is, and the columns.
 /// In brackets stands what [`Column`] has functions for. A column that is added later is the last one, and says since when.
@@ -216,20 +220,6 @@ declared! {
         at_ns INTEGER [unit("ns since epoch")] "When it was found.";
         version TEXT "The gpuwhy that found it.";
         explanation TEXT "The object that `gpuwhy explain --json` prints.";
-    }
-
-    nccl_events () since 1 "One row per collective operation." {
-        timestamp_ns INTEGER [unit("ns since epoch")] "Start.";
-        duration_ns INTEGER [unit("ns")] "Duration.";
-        pid INTEGER "Process.";
-        tid INTEGER "Thread.";
-        comm TEXT "The thread's name.";
-        op TEXT "`ALL_REDUCE`, `BROADCAST`...";
-        rank INTEGER [optional()] "Rank within the communicator.";
-        nranks INTEGER [optional()] "Size of the communicator.";
-        comm_id_hash INTEGER [optional()] "Names the communicator, equal on all ranks; 64 bits shown as a signed number.";
-        bytes INTEGER [optional(), unit("bytes")] "Size of the operation.";
-        ret_code INTEGER "What the function returned; 0 is success.";
     }
 
     tcp_events () since 1 "One row per TCP event." {

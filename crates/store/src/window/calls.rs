@@ -114,5 +114,6 @@ fn call(row: &Row<'_>) -> rusqlite::Result<Option<Call>> {
         parent_start_ns: bits(14)?.map(|delta| start_ns.saturating_sub(delta)),
         wait: None,
         stack_id: id(row, 15)?.map(StackId),
+        own: None,
     }))
 }

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use rusqlite::{Connection, Statement, params};
 
 use super::starts::{LATEST_NS, ROWS, before_next_free, insert_rows_sql, insert_up_to_taken};
-use super::{Writer, bits, signed};
+use super::{Writer, bits, own, signed};
 use crate::StoreError;
 
 const COLUMNS: usize = 11;
@@ -84,6 +84,7 @@ impl Writer {
             self.moved.place(&rest[..count], last_ns, &mut places[..count]);
             let stored = insert_rows(&self.connection, statement, &rest[..count], &places[..count])?;
             moved.extend(moves(&rest[..stored], &places));
+            write_own(&self.connection, &rest[..stored], &places)?;
             last_ns = match stored == count {
                 true => Some(places[stored - 1].start_ns),
                 false => Some(before_next_free(&self.connection, "calls", places[stored].start_ns)?),
@@ -163,6 +164,11 @@ impl Move {
         let values = params![signed(self.to_ns), signed(self.from_ns), signed(self.end_ns), self.thread.0];
         statement.execute(values).map(drop)
     }
+}
+
+fn write_own(connection: &Connection, entries: &[Entry<'_>], places: &[Place]) -> rusqlite::Result<()> {
+    let mut rows = entries.iter().zip(places).filter_map(|(entry, place)| Some((place, entry.call.own.as_ref()?)));
+    rows.try_for_each(|(place, own)| own::write(connection, place.start_ns, own))
 }
 
 fn moves(entries: &[Entry<'_>], places: &[Place]) -> impl Iterator<Item = Move> {

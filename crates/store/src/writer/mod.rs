@@ -8,6 +8,7 @@ mod calls;
 mod dictionary;
 mod names;
 mod open;
+mod own;
 mod records;
 mod retention;
 mod room;

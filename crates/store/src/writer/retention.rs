@@ -13,7 +13,7 @@ use gpuwhy_model::LossReason;
 use rusqlite::{Connection, params};
 
 use super::names::MOST_TARGET_BYTES;
-use super::{PATIENCE, Writer};
+use super::{PATIENCE, Writer, own};
 use crate::StoreError;
 
 const PAGE_BYTES: u64 = 4096;
@@ -42,7 +42,6 @@ const SUMS: &[(&str, &str)] = &[
     ("warnings", "at_ns"),
     ("samples", "at_ns"),
     ("explanations", "at_ns"),
-    ("nccl_events", "timestamp_ns"),
     ("tcp_events", "timestamp_ns"),
 ];
 
@@ -198,6 +197,7 @@ impl Writer {
             let sql = format!("DELETE FROM {table} WHERE start_ns < ?");
             self.connection.prepare_cached(&sql)?.execute([cutoff])?;
         }
+        own::expire(&self.connection, cutoff)?;
         self.expire_dictionaries(cutoff)?;
         Ok(true)
     }

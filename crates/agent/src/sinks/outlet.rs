@@ -39,6 +39,8 @@ struct State {
     lost_calls: AtomicU64,
     wants_stacks: AtomicBool,
     has_ended: AtomicBool,
+    /// It has let too much gather, and may never come back.
+    is_given_up: AtomicBool,
     ended: Mutex<Option<String>>,
 }
 
@@ -98,6 +100,7 @@ impl Outlet {
             Ok(()) => {}
             Err(TrySendError::Full(rows)) => {
                 self.state.lose(rows.iter());
+                self.state.is_given_up.store(true, Ordering::Relaxed);
                 self.state.end("it does not take rows any more".to_owned());
             }
             Err(TrySendError::Disconnected(rows)) => self.state.lose(rows.iter()),
@@ -133,9 +136,8 @@ impl Outlet {
         let _ = ends.try_send(end);
         drop(batches);
         let deadline = Instant::now() + if is_essential { LAST_ROWS_OF_ESSENTIAL } else { LAST_ROWS };
-        // Nobody waits for a sink that is given up.
-        let is_awaited = || is_essential || !shared.has_ended();
-        while !thread.is_finished() && is_awaited() && Instant::now() < deadline {
+        let is_given_up = shared.is_given_up.load(Ordering::Relaxed);
+        while !thread.is_finished() && !is_given_up && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
         }
         let result = match thread.is_finished() {

@@ -250,8 +250,7 @@ SELECT at_ns, pid, comm, op, rung, fraction, reason FROM rungs
 WHERE at_ns >= ? AND at_ns < ? AND (? IS NULL OR pid = ?) ORDER BY at_ns, pid, op LIMIT ? OFFSET ?";
 
 const WARNINGS: &str = "
-SELECT at_ns, text, kind FROM (SELECT rowid, at_ns, text, kind FROM warnings ORDER BY at_ns DESC, rowid DESC LIMIT 100)
-ORDER BY at_ns, rowid";
+SELECT at_ns, text, kind FROM (SELECT at_ns, text, kind FROM warnings ORDER BY at_ns DESC LIMIT 100) ORDER BY at_ns";
 
 const WALKS: &str = "
 SELECT moment, end, python_end, sum(count) AS count, sum(walking_ns) AS walking_ns FROM stack_stats

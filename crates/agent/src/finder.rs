@@ -144,3 +144,21 @@ impl Finder {
         runtimes.chain(found).chain(users).chain(unusable).try_for_each(|message| self.outbox.send(message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_for_a_file_its_process_is_remembered() {
+        let (queue, inbox) = bounded(1);
+        let requests = Requests { queue, missed: Missed::default() };
+        for pid in [1, 2, 3, 2] {
+            let mut mapped = FileMapped::default();
+            mapped.pid = pid;
+            requests.send(mapped);
+        }
+        assert_eq!(inbox.try_iter().map(|mapped| mapped.pid).collect::<Vec<_>>(), [1]);
+        assert_eq!(*requests.missed.lock().unwrap(), HashSet::from_iter([2, 3]));
+    }
+}

@@ -98,6 +98,7 @@ mod tests {
         };
         const FAKE: Library = Library {
             name: "fake",
+            linked_in: None,
             layer: Layer::Runtime,
             markers: &[],
             apis: apis! { Sync "fakeReduce" ["fakeReduce"] { own: &[("count", Arg(2)), ("comm", Arg(4))] }; },

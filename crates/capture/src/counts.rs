@@ -1,4 +1,5 @@
-//! The exact counters: read from kernel memory that is mapped here, without a system call per counter.
+//! The exact counters: read from kernel memory that is mapped here, as far as it is used, without a system call per
+//! counter.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -36,9 +37,14 @@ pub struct Hits {
     pub count: u64,
 }
 
+/// So many slots are mapped at once: always whole pages.
+const WINDOW: u32 = 512;
+
 /// The counter slots, and what they held when last read.
 pub struct CallCounts {
-    memory: MmapRaw,
+    counts: MapHandle,
+    /// Slots that have been used or are the next to be, [`WINDOW`] by [`WINDOW`]: what is mapped counts as memory.
+    windows: Vec<MmapRaw>,
     free_slots: MapHandle,
     last: HashMap<u32, call_count>,
     by_owner: HashMap<Owner, Vec<u32>>,
@@ -50,13 +56,11 @@ pub struct CallCounts {
 }
 
 impl CallCounts {
-    pub fn new(counts: &MapHandle, free_slots: MapHandle) -> Result<Self> {
+    pub fn new(counts: MapHandle, free_slots: MapHandle) -> Result<Self> {
         let slots = counts.max_entries();
-        let length = slots as usize * size_of::<call_count>();
-        let memory =
-            MmapOptions::new().len(length).map_raw(counts.as_fd().as_raw_fd()).context("map the call counters")?;
-        let counts = Self {
-            memory,
+        let mut counts = Self {
+            counts,
+            windows: Vec::new(),
             free_slots,
             last: HashMap::new(),
             by_owner: HashMap::new(),
@@ -64,11 +68,25 @@ impl CallCounts {
             slots,
             found_all: false,
         };
+        counts.map_window()?;
         // Slot 0 means "none yet".
         for slot in 1..slots {
             counts.free(slot)?;
         }
         Ok(counts)
+    }
+
+    fn map_window(&mut self) -> Result<()> {
+        let first = self.windows.len() as u32 * WINDOW;
+        let bytes = |slots: u32| slots as usize * size_of::<call_count>();
+        let mut window = MmapOptions::new();
+        window.offset(bytes(first) as u64).len(bytes(WINDOW.min(self.slots - first)));
+        self.windows.push(window.map_raw(self.counts.as_fd().as_raw_fd()).context("map call counters")?);
+        Ok(())
+    }
+
+    fn is_mapped(&self, slot: u32) -> bool {
+        (slot / WINDOW) < self.windows.len() as u32
     }
 
     fn free(&self, slot: u32) -> Result<()> {
@@ -162,6 +180,11 @@ impl CallCounts {
             if seen {
                 continue;
             }
+            if !self.is_mapped(slot)
+                && let Err(error) = self.map_window()
+            {
+                return tracing::warn!("{error:#}");
+            }
             if self.is_free(slot) {
                 if slot > self.used {
                     break;
@@ -210,8 +233,9 @@ impl CallCounts {
     }
 
     fn slot(&self, slot: u32) -> *mut call_count {
-        // SAFETY: callers pass slots below `self.slots`, for which the mapping was sized.
-        unsafe { self.memory.as_mut_ptr().cast::<call_count>().add(slot as usize) }
+        let window = &self.windows[(slot / WINDOW) as usize];
+        // SAFETY: callers pass slots below `self.slots`, and each window has all of its slots.
+        unsafe { window.as_mut_ptr().cast::<call_count>().add((slot % WINDOW) as usize) }
     }
 
     fn is_free(&self, slot: u32) -> bool {

@@ -151,7 +151,7 @@ impl<File: Eq + Hash> Tracer<File> {
             learning: Vec::new(),
             families: Vec::new(),
             reader: rings.reader()?,
-            counts: CallCounts::new(&counts, free_slots)?,
+            counts: CallCounts::new(counts, free_slots)?,
             recorder: Recorder::new(calls.recorder_map()?),
             shared,
             calls,

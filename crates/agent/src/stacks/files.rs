@@ -257,4 +257,21 @@ mod tests {
         assert_eq!(files.open(&path, &path).unwrap(), file);
         assert!(can_be_named(&mut files, file));
     }
+
+    #[test]
+    fn a_table_for_which_there_is_no_room_waits_until_its_file_is_on_a_stack() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+        let (to_build, orders) = bounded(1);
+        let mut files = Files { all: Vec::new(), by_identity: HashMap::new(), vdso: None, to_build };
+        let [first, second] = [first, second].map(|path| {
+            std::fs::copy("/bin/true", &path).unwrap();
+            files.open(&path, &path).unwrap()
+        });
+        let ordered = || orders.try_iter().map(|order| order.file).collect::<Vec<_>>();
+        assert_eq!(ordered(), [first]);
+        assert!(files.get(second).is_ready, "nobody waits for it");
+        files.want(second, &mut Symbolizer::new(Limits::default()));
+        assert_eq!(ordered(), [second]);
+    }
 }

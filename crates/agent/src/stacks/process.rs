@@ -89,7 +89,8 @@ impl Walked {
     /// Reads what the process maps. One that is gone keeps what was known of it.
     pub fn read_code(&mut self, pid: u32, procfs: &Procfs, files: &mut Files) {
         self.is_stale = false;
-        self.is_gone = false;
+        // Another process may have got its number.
+        self.looks_for_python |= std::mem::take(&mut self.is_gone);
         self.read_at = Instant::now();
         let Ok(code) = procfs.executable(pid) else { return };
         let region = |code: Code| match code {

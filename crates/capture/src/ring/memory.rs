@@ -23,6 +23,7 @@ pub struct RingMemory {
     read: MmapRaw,
     /// How far it was written; the records begin a page later.
     written: MmapRaw,
+    page: usize,
     /// Bytes of records, a power of two.
     size: u64,
     /// The last record that wrapped around the end, in one piece.
@@ -37,7 +38,7 @@ impl RingMemory {
         let mut after_it = MmapOptions::new();
         after_it.offset(page as u64).len(page + size as usize);
         let written = after_it.map_raw_read_only(fd).context("map a ring")?;
-        Ok(Self { read, written, size: size.into(), wrapped: Vec::new() })
+        Ok(Self { read, written, page, size: size.into(), wrapped: Vec::new() })
     }
 
     /// Hands out the next records, at most so many, and frees their place. Returns how many there were.
@@ -100,6 +101,6 @@ impl RingMemory {
 
     fn records(&self) -> *mut u8 {
         // SAFETY: a page was mapped before the records.
-        unsafe { self.written.as_mut_ptr().add(page_size()) }
+        unsafe { self.written.as_mut_ptr().add(self.page) }
     }
 }

@@ -49,7 +49,7 @@ pub struct Life {
     pub comm: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FileMapped {
     pub at_ns: u64,
     pub pid: u32,

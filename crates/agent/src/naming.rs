@@ -86,7 +86,7 @@ impl NamingThread {
 
     /// Whether records should stay in the rings, where there is an end to them. What waits here is lost in a crash,
     /// and has to be written before a trace can stop.
-    pub fn is_behind(&mut self) -> bool {
+    pub fn is_behind(&self) -> bool {
         self.state.waiting.load(Ordering::Relaxed) > MOST_WAITING || self.backlog.is_to_wait_for()
     }
 

@@ -129,6 +129,15 @@ impl Row {
         self.len() == 0
     }
 
+    /// Whether it tells of single things that happened. All other rows are few, and what comes later builds on them: names,
+    /// and sums that have to be exact.
+    pub fn is_detail(&self) -> bool {
+        matches!(
+            self,
+            Self::Calls(_) | Self::Stretches(_) | Self::KernelWork(_) | Self::IoRequests(_) | Self::Stack { .. }
+        )
+    }
+
     /// The calls among them.
     pub fn calls(&self) -> usize {
         if let Self::Calls(calls) = self { calls.len() } else { 0 }

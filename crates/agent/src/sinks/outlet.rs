@@ -13,9 +13,9 @@ use gpuwhy_model::{Row, SessionEnd, SinkState};
 
 use super::{Request, Sink};
 
-/// Things that may wait for a sink. Beyond that it misses what happens, but no names.
+/// Things that may wait for a sink. Beyond that it misses details, but neither names nor sums.
 const MOST_WAITING: usize = 1 << 15;
-/// Batches that may wait. A sink that lets so many names gather does not come back.
+/// Batches that may wait. A sink that lets so many gather does not come back.
 const MOST_BATCHES: usize = 1 << 10;
 /// How long a sink may take to finish.
 const LAST_ROWS: Duration = Duration::from_secs(5);
@@ -39,6 +39,8 @@ struct State {
     lost_calls: AtomicU64,
     wants_stacks: AtomicBool,
     has_ended: AtomicBool,
+    /// Since when too much waits for it.
+    behind_since: Mutex<Option<Instant>>,
     /// It has let too much gather, and may never come back.
     is_given_up: AtomicBool,
     ended: Mutex<Option<String>>,
@@ -58,6 +60,16 @@ impl State {
         self.has_ended.store(true, Ordering::Release);
     }
 
+    /// Whether it is behind, but not yet for longer than this.
+    fn is_waited_for(&self, patience: Duration) -> bool {
+        let mut since = self.behind_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_ended() || self.waiting.load(Ordering::Relaxed) <= MOST_WAITING / 2 {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() < patience
+    }
+
     fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -74,7 +86,7 @@ impl Outlet {
         Self { name, is_essential, patience, wants, batches, end, thread, state }
     }
 
-    /// Never waits. Rows that the sink has no room for are counted, except names, which later rows need.
+    /// Never waits. Details that the sink has no room for are counted, once its patience is over.
     pub fn give(&self, rows: &Arc<Vec<Row>>) {
         if !rows.iter().any(self.wants) {
             return;
@@ -84,13 +96,14 @@ impl Outlet {
             return self.state.lose(wanted);
         }
         let waiting = self.state.waiting.load(Ordering::Relaxed);
-        if waiting == 0 || waiting + weight(rows) <= MOST_WAITING {
+        let has_room = waiting == 0 || waiting + weight(rows) <= MOST_WAITING;
+        if has_room || self.state.is_waited_for(self.patience) {
             return self.send(Arc::clone(rows));
         }
-        let (names, missed): (Vec<&Row>, Vec<&Row>) = wanted.partition(|row| matches!(row, Row::Name(_)));
+        let (missed, kept): (Vec<&Row>, Vec<&Row>) = wanted.partition(|row| row.is_detail());
         self.state.lose(missed.into_iter());
-        if !names.is_empty() {
-            self.send(Arc::new(names.into_iter().cloned().collect()));
+        if !kept.is_empty() {
+            self.send(Arc::new(kept.into_iter().cloned().collect()));
         }
     }
 
@@ -198,32 +211,15 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// How far sinks are behind, as the draining thread sees it.
-pub struct Backlog(Vec<Behind>);
-
-struct Behind {
-    state: Arc<State>,
-    patience: Duration,
-    since: Option<Instant>,
-}
+pub struct Backlog(Vec<(Arc<State>, Duration)>);
 
 impl Backlog {
     pub fn new(outlets: &[Outlet]) -> Self {
-        let patient = outlets.iter().filter(|outlet| !outlet.patience.is_zero());
-        Self(patient.map(|one| Behind { state: Arc::clone(&one.state), patience: one.patience, since: None }).collect())
+        Self(outlets.iter().map(|outlet| (Arc::clone(&outlet.state), outlet.patience)).collect())
     }
 
     /// Whether records should stay in the rings, where there is an end to them, so that a sink can catch up.
-    pub fn is_to_wait_for(&mut self) -> bool {
-        self.0.iter_mut().any(|sink| sink.is_to_wait_for(Instant::now()))
-    }
-}
-
-impl Behind {
-    fn is_to_wait_for(&mut self, now: Instant) -> bool {
-        if self.state.has_ended() || self.state.waiting.load(Ordering::Relaxed) <= MOST_WAITING / 2 {
-            self.since = None;
-            return false;
-        }
-        now.saturating_duration_since(*self.since.get_or_insert(now)) < self.patience
+    pub fn is_to_wait_for(&self) -> bool {
+        self.0.iter().any(|(state, patience)| state.is_waited_for(*patience))
     }
 }

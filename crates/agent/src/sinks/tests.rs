@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use gpuwhy_model::{Call, Name, OpId, ProcessId, Row, SessionEnd, ThreadId};
+use gpuwhy_model::{Call, CallStats, Name, OpId, ProcessId, Row, SessionEnd, ThreadId};
 
 use super::{Outlet, Request, Sink};
 
@@ -21,6 +21,7 @@ struct Trial {
 struct Taken {
     calls: AtomicU64,
     names: AtomicU64,
+    sums: AtomicU64,
     end: Mutex<Option<(SessionEnd, u64)>>,
 }
 
@@ -34,6 +35,7 @@ impl Sink for Trial {
         for row in rows {
             self.taken.calls.fetch_add(row.calls() as u64, Ordering::SeqCst);
             self.taken.names.fetch_add(u64::from(matches!(row, Row::Name(_))), Ordering::SeqCst);
+            self.taken.sums.fetch_add(u64::from(matches!(row, Row::CallStats(_))), Ordering::SeqCst);
         }
         Ok(request)
     }
@@ -57,7 +59,8 @@ fn willing(_: &[Row]) -> Result<Request> {
 fn batch() -> Arc<Vec<Row>> {
     let name = Name::Thread { id: ThreadId(1), process: ProcessId(1), tid: 7, comm: "python".to_owned() };
     let calls = (0..1000).map(|start_ns| Call::new(ThreadId(1), OpId(0), start_ns, 1)).collect();
-    Arc::new(vec![Row::Name(name), Row::Calls(calls)])
+    let sums = vec![CallStats::alike(0, ThreadId(1), OpId(0), 1000, 1)];
+    Arc::new(vec![Row::Name(name), Row::Calls(calls), Row::CallStats(sums)])
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -129,7 +132,7 @@ fn a_sink_that_panics_or_fails_ends_alone_and_says_why() {
 }
 
 #[test]
-fn a_slow_sink_misses_calls_but_no_names_and_catches_up() {
+fn a_slow_sink_misses_calls_but_neither_names_nor_sums_and_catches_up() {
     let (is_open, work) = gate();
     let (slow, taken) = outlet(work);
     for _ in 0..100 {
@@ -139,6 +142,7 @@ fn a_slow_sink_misses_calls_but_no_names_and_catches_up() {
     assert!(lost > 0, "32768 of 100000 calls may wait");
     is_open.store(true, Ordering::SeqCst);
     wait_until("it takes what waited", || taken.calls.load(Ordering::SeqCst) == 100_000 - lost);
+    wait_until("it takes names and sums", || taken.sums.load(Ordering::SeqCst) == 100);
     assert_eq!(taken.names.load(Ordering::SeqCst), 100);
     slow.give(&batch());
     let (state, result) = slow.finish(SessionEnd { reason: "over".to_owned(), ..SessionEnd::default() });

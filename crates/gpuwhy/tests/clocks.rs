@@ -78,7 +78,7 @@ fn lands_in(behaviour: Behaviour, reason: Option<&str>) -> (Truth, Finished) {
     let (truth, finished, stolen) = measured(&place, workload);
     let (trace, kernel) = (Split::of_trace(&finished), Split::of_kernel(&truth));
     trace.agrees_with(&kernel, stolen);
-    // Each call lasts 20 ms, on a CPU or blocked. Time waiting for a CPU comes on top, or shortens a wait with a set end.
+    // Each call lasts 20 ms, on a CPU or blocked. Time waiting for a CPU is on top, or shortens a wait with a set end.
     let landed = if reason.is_some() { trace.blocked } else { trace.running };
     assert!(landed + trace.queued + stolen >= 0.95 * CALLS as f64 * 20e6, "{behaviour:?}: {trace:#?}");
     // As many calls as gave up the CPU by the kernel's count, and for the reason that they had.

@@ -44,8 +44,8 @@ impl Split {
         Self { duration, running, queued, blocked: (duration - running - queued).max(0.0) }
     }
 
-    /// While a hypervisor has the CPU, the kernel's clock of the thread stands still. The thread does not notice: in the trace it
-    /// runs. Without such a thief, both are the same.
+    /// While a hypervisor has the CPU, the kernel's clock of the thread stands still. In the trace the thread runs on:
+    /// it does not notice. Where nothing is stolen, both say the same.
     fn agrees_with(&self, kernel: &Self, stolen: f64) {
         let off = NEAR * kernel.duration;
         let is_near = |ours: f64, truth: f64, more: f64| (truth - off - more..=truth + off + more).contains(&ours);
@@ -78,7 +78,7 @@ fn lands_in(behaviour: Behaviour, reason: Option<&str>) -> (Truth, Finished) {
     let (truth, finished, stolen) = measured(&place, workload);
     let (trace, kernel) = (Split::of_trace(&finished), Split::of_kernel(&truth));
     trace.agrees_with(&kernel, stolen);
-    // Each call lasts 20 ms on a CPU or blocked; waiting for a CPU comes on top, or is part of a wait that ends at a set time.
+    // Each call lasts 20 ms, on a CPU or blocked. Time waiting for a CPU is on top, or shortens a wait with a set end.
     let landed = if reason.is_some() { trace.blocked } else { trace.running };
     assert!(landed + trace.queued + stolen >= 0.95 * CALLS as f64 * 20e6, "{behaviour:?}: {trace:#?}");
     // As many calls as gave up the CPU by the kernel's count, and for the reason that they had.

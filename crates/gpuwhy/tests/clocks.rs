@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gpuwhy_store::Value;
 use gpuwhy_testbed::{Behaviour, Truth, Workload};
-use support::{Finished, Place, needs_root, traced};
+use support::{Finished, Place, needs_root, stolen_ns, traced};
 
 const OP: &str = "cuStreamSynchronize";
 const CALLS: u64 = 50;
@@ -55,13 +55,6 @@ impl Split {
         assert!((kernel.running - off..=kernel.running + stolen + off).contains(&self.running), "running: {what}");
         assert!((kernel.blocked - stolen - off..=kernel.blocked + off).contains(&self.blocked), "blocked: {what}");
     }
-}
-
-/// What the hypervisor has taken from all CPUs so far, in nanoseconds. The kernel counts in hundredths of a second.
-fn stolen_ns() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let steal = stat.lines().next().unwrap().split_whitespace().nth(8).unwrap();
-    steal.parse::<f64>().unwrap() * 1e7
 }
 
 /// Runs the workload under the tracer; the hypervisor's part comes with it.

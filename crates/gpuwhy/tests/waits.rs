@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use gpuwhy_testbed::{Behaviour, Workload};
-use support::{Finished, Place, needs_root, traced};
+use support::{Finished, Place, needs_root, stolen_ns, traced};
 
 const REASONS: [&str; 8] = ["futex", "io", "fault", "sleep", "poll", "stream", "ioctl", "other"];
 
@@ -20,7 +20,10 @@ fn stretches_add_up(finished: &Finished) {
              (SELECT tid, sum(all_blocked_ns) AS ns FROM sched_events WHERE blocked_on = '{reason}' GROUP BY tid) s \
              USING (tid)"
         ));
-        assert!(off <= UNREPORTED_NS, "{reason}: stretches and clocks differ by {off} ns");
+        // The last request of a thread has no record either, and how long it takes is the disk's to say.
+        let last = "SELECT coalesce(max(blocked_ns), 0) FROM sched_events WHERE blocked_on = 'io'";
+        let allowed = if reason == "io" { UNREPORTED_NS.max(finished.number(last)) } else { UNREPORTED_NS };
+        assert!(off <= allowed, "{reason}: stretches and clocks differ by {off} ns");
     }
 }
 
@@ -33,7 +36,9 @@ fn root_a_wait_for_a_lock_names_the_lock_and_who_gave_it_back() {
         .threads(2)
         .calls(100)
         .clocks();
+    let before = stolen_ns();
     let (truth, finished) = traced(&place, workload, &[]);
+    let stolen = (stolen_ns() - before) as i64;
     stretches_add_up(&finished);
     for row in truth.rows_of("cuStreamSynchronize") {
         let (tid, releaser) = (row.tid, row.releaser_tid);
@@ -46,7 +51,9 @@ fn root_a_wait_for_a_lock_names_the_lock_and_who_gave_it_back() {
         assert!(named * 100 >= all * 95, "{named} ns of {all} are told as the releaser's");
         // What is neither time on a CPU nor time waiting for one, by the kernel's clocks.
         let blocked = row.wall_ns.saturating_sub(row.cpu_ns + row.run_queue_ns) as i64;
-        assert!(all + UNREPORTED_NS >= blocked * 95 / 100, "{all} ns of waiting, {blocked} by the kernel's clocks");
+        // What the host took from this machine is in neither.
+        let least = blocked * 95 / 100 - stolen;
+        assert!(all + UNREPORTED_NS >= least, "{all} ns of waiting, {blocked} by the kernel's clocks");
     }
 }
 
@@ -61,7 +68,9 @@ fn root_whoever_ends_waits_is_followed_from_then_on() {
     let wall = finished.number(&format!("SELECT sum(wall_ns) FROM thread_times WHERE tid = {releaser}"));
     let asleep = finished.number(&format!("SELECT sum(sleep_ns) FROM thread_times WHERE tid = {releaser}"));
     assert!(wall > 500_000_000, "the releaser is watched for {wall} ns");
-    assert!(asleep * 100 >= wall * 70, "it sleeps {asleep} ns of {wall} before it gives the lock back");
+    // A thread that is awake and has no CPU has nothing to say about what it does.
+    let queued = finished.number(&format!("SELECT sum(runqueue_ns) FROM thread_times WHERE tid = {releaser}"));
+    assert!(asleep * 100 >= (wall - queued) * 70, "it sleeps {asleep} ns of {wall} before it gives the lock back");
 }
 
 #[test]

@@ -121,7 +121,10 @@ impl Trace {
             lines::summary(&outcome)?;
         }
         print_summary(&outcome);
-        findings::find_and_keep(&outcome.file, self.max_size);
+        // Who presses Ctrl-C wants to be out at once. `explain` finds the same later.
+        if outcome.ended != Ended::Interrupted {
+            findings::find_and_keep(&outcome.file, self.max_size);
+        }
         Ok(match outcome.ended {
             Ended::CommandEnded(code) => ExitCode::from(code.clamp(0, 255) as u8),
             _ => ExitCode::SUCCESS,

@@ -198,7 +198,8 @@ mod tests {
         INSERT INTO processes (id, session_id, pid, parent_pid, started_ns, uid, comm, exe, cmdline, cgroup_id, cgroup)
           VALUES (1, 1, 7, 0, 0, 0, '', '', '', 0, '');
         INSERT INTO threads VALUES (1, 1, 7, '');
-        INSERT INTO ops (id, name, layer, class) VALUES (1, 'fakeReduce', 'runtime', 'sync');
+        INSERT INTO ops (id, name, layer, class, is_launch, is_async, is_wait, is_followed)
+          VALUES (1, 'fakeReduce', 'runtime', 'sync', 0, 0, 1, 0);
         INSERT INTO shapes (id, session_id, thread_id, op_id) VALUES (1, 1, 1, 1);
         INSERT INTO calls (start_ns, duration_ns, runqueue_ns, blocked_ns, shape_id, ret_code)
           VALUES (10, 1, 0, 0, 1, 0), (20, 1, 0, 0, 1, 0);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -66,8 +66,8 @@ fn write(file: &Path, explanation: &Explanation, max_size: Option<u64>) -> Resul
 }
 
 /// Withdraws the question when the time is up, unless what is returned is dropped before.
-fn withdraw_after(time: Duration, control: &Control) -> Sender<()> {
-    let (answered, wait) = channel();
+fn withdraw_after(time: Duration, control: &Control) -> SyncSender<()> {
+    let (answered, wait) = sync_channel(1);
     let cancelled = Arc::clone(&control.cancelled);
     thread::spawn(move || {
         if wait.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {

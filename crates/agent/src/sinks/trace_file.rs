@@ -101,7 +101,10 @@ impl TraceFile {
         match row {
             Row::Name(name) => self.name(name),
             Row::Calls(calls) => {
-                let mut known = calls.iter().map(|call| numbers.call(call, writer)).collect::<Result<Vec<_>, _>>()?;
+                let mut known = Vec::with_capacity(calls.len());
+                for call in calls {
+                    known.push(numbers.call(call, writer)?);
+                }
                 self.stored.calls.fetch_add(known.len() as u64, Ordering::Relaxed);
                 writer.calls(&mut known)
             }

@@ -96,12 +96,13 @@ impl Writer {
 
     fn entries<'a>(&mut self, calls: &'a [Call]) -> rusqlite::Result<Vec<Entry<'a>>> {
         let Self { connection, dictionaries, session, .. } = self;
-        let entry = |call: &'a Call| {
+        let mut entries = Vec::with_capacity(calls.len());
+        for call in calls {
             let shape = dictionaries.shape(connection, *session, call)?;
             let wait = call.wait.map(|wait| dictionaries.wait(connection, wait)).transpose()?;
-            Ok(Entry { call, shape, wait })
-        };
-        calls.iter().map(entry).collect()
+            entries.push(Entry { call, shape, wait });
+        }
+        Ok(entries)
     }
 }
 

@@ -115,7 +115,7 @@ fn tune(connection: &Connection, cap: Option<&Cap>) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    set("cache_size", -8192)?;
+    set("cache_size", -4096)?;
     set("journal_size_limit", CHECKPOINT_PAGES * 4096)?;
     match cap {
         // With a cap the writer checkpoints by itself, see `retention`.

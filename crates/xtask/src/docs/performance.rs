@@ -80,7 +80,20 @@ fn aims(text: &mut String, bench: &Value) -> Result<()> {
         ("bytes on disk per kept launch", number(&bench["store"]["bytes_per_row"]), "", 40.0, false),
         ("attach 400 probes", number(&bench["attach"]["attach_ms"]), " ms", 30.0, false),
         ("detach 400 probes", number(&bench["attach"]["detach_ms"]), " ms", 100.0, false),
-        ("agent at 10,000 calls/s, of one core", number(&bench["agent"]["agent_cpu_percent"]), " %", 2.0, false),
+        (
+            "agent at 10,000 calls/s, of one core, first 20 s",
+            number(&bench["agent"]["agent_cpu_percent"]),
+            " %",
+            2.0,
+            false,
+        ),
+        (
+            "agent at 10,000 calls/s, of one core, once all names are read",
+            number(&bench["agent"]["agent_steady_cpu_percent"]),
+            " %",
+            2.0,
+            false,
+        ),
         ("agent at 10,000 calls/s, peak memory", number(&bench["agent"]["agent_peak_mb"]), " MB", 60.0, false),
     ];
     writeln!(text, "\n| what | measured | aim | |\n|---|---:|---:|---|")?;

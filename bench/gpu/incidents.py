@@ -1,0 +1,231 @@
+"""Is the first cause right on programs that nobody here tuned for? Traces the programs of bench/gpu/incidents/SET on a
+real GPU with default settings, each with its fault and without, and compares what `gpuwhy explain` says with the
+program's own TRUTH.
+
+    python3 bench/gpu/incidents.py --sets a,b [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--seconds 7] [--minutes 9]
+                                   [--seeds 1] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
+
+Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
+the findings. A healthy run is right when it has no finding of medium or high severity. A weak fault is right or silent.
+Culprit and line are compared where the cause is right. Prints the table last and writes incidents.json after each run.
+Needs root.
+
+    python3 bench/gpu/incidents.py --report docs/results/gpu-incidents-*.json > docs/incidents.md
+"""
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import machine
+import measured_code
+
+HERE = Path(__file__).resolve().parent / "incidents"
+# Imports, models and the tracer's start and end.
+AROUND_S = 75
+GRAVE = ("medium", "high")
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--report"]:
+        return report_on([Path(name) for name in sys.argv[2:]])
+    options = parse_arguments()
+    deadline = time.monotonic() + 60 * options.minutes
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
+    for program in programs(options):
+        for seed in range(1, options.seeds + 1):
+            for mode in options.modes:
+                if time.monotonic() > deadline:
+                    print(f"out of time before {program.stem}", flush=True)
+                    break
+                run = one_run(options, program, mode, seed)
+                report["runs"].append(run)
+                (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
+                print(line(run), flush=True)
+    print_table(report["runs"])
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")
+    parser.add_argument("--sets", type=names, default=["a"])
+    parser.add_argument("--gpuwhy", type=Path, default=Path(".gpu/gpuwhy"))
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    parser.add_argument("--seconds", type=float, default=7)
+    parser.add_argument("--minutes", type=float, default=9)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--strength", default="strong", choices=["strong", "weak"])
+    parser.add_argument("--modes", type=names, default=["fault", "healthy"])
+    parser.add_argument("--only", type=names, default=[])
+    options = parser.parse_args()
+    if not options.gpuwhy.exists():
+        parser.error(f"no {options.gpuwhy}; name the binary with --gpuwhy")
+    options.gpuwhy = options.gpuwhy.resolve()
+    return options
+
+
+def programs(options: argparse.Namespace) -> list[Path]:
+    found = [path for name in options.sets for path in sorted((HERE / name).glob("*.py"))]
+    return [path for path in found if not options.only or path.stem in options.only]
+
+
+def truth_of(program: Path) -> dict:
+    """The literal TRUTH, and the numbers of the lines that are marked."""
+    source = program.read_text()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TRUTH":
+            truth = ast.literal_eval(node.value)
+    causes = truth["cause"]
+    truth["cause"] = causes if isinstance(causes[0], list) else [causes]
+    marks = tuple(as_list(truth["line"]) + as_list(truth.get("alt_line", [])) + ["# ALT"])
+    lines = enumerate(source.splitlines(), 1)
+    truth["lines"] = [number for number, text in lines if text.rstrip().endswith(marks)]
+    return truth
+
+
+def as_list(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int) -> dict:
+    truth = truth_of(program)
+    run = {"set": program.parent.name, "program": program.stem, "mode": mode, "seed": seed, "strength": options.strength}
+    run["expected"] = truth["cause"]
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "x.db"
+        command = [sys.executable, str(program), mode, str(options.seconds), str(seed), options.strength]
+        traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *command]
+        try:
+            done = subprocess.run(traced, cwd=folder, capture_output=True, text=True, timeout=options.seconds + AROUND_S)
+        except subprocess.TimeoutExpired:
+            return {**run, "verdict": "broken", "error": "it did not end in time"}
+        told = last_json(done.stdout)
+        if told is None:
+            return {**run, "verdict": "broken", "error": (done.stderr or done.stdout)[-600:]}
+        run["steps"] = told.get("steps")
+        asked = subprocess.run(
+            [str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True, timeout=60
+        )
+        if asked.returncode != 0:
+            return {**run, "verdict": "broken", "error": asked.stderr[-600:]}
+        return {**run, **score(json.loads(asked.stdout), truth, mode, options.strength, program)}
+
+
+def last_json(output: str) -> dict | None:
+    for text in reversed(output.splitlines()):
+        if text.startswith("{"):
+            try:
+                return json.loads(text)
+            except ValueError:
+                continue
+    return None
+
+
+def score(explanation: dict, truth: dict, mode: str, strength: str, program: Path) -> dict:
+    grave = [finding for finding in explanation["findings"] if finding["severity"] in GRAVE]
+    said = [brief(finding) for finding in explanation["findings"][:4]]
+    gpus = [
+        {key: gpu[key] for key in ("device", "phase", "idle_share", "interval", "known_by", "idle_because")}
+        for gpu in explanation.get("gpus", [])
+    ]
+    steps = max((thread["steps"] or {"count": 0} for thread in explanation["threads"]), key=lambda one: one["count"], default={})
+    result = {"said": said, "gpus": gpus, "steps_found": steps.get("count"), "phases": explanation.get("phases")}
+    if mode == "healthy":
+        return {**result, "verdict": "false alarm" if grave else "right"}
+    if not grave:
+        return {**result, "verdict": "right" if strength == "weak" else "silent"}
+    first_is_right = any(grave[0]["cause"] in causes for causes in truth["cause"])
+    causes_found = [any(finding["cause"] in causes for finding in grave) for causes in truth["cause"]]
+    verdict = "right" if first_is_right and all(causes_found) else "half" if first_is_right else "wrong"
+    result["first_right"] = first_is_right
+    if first_is_right:
+        result["culprit_right"] = culprit_is_right(grave[0], truth)
+        places = [(place["file"], place["line"]) for place in grave[0]["where"]]
+        own = [line for file, line in places if file.endswith(program.name)]
+        result["line"] = "first" if own[:1] and own[0] in truth["lines"] else "later" if set(own) & set(truth["lines"]) else "no"
+    return {**result, "verdict": verdict}
+
+
+def brief(finding: dict) -> dict:
+    kept = {key: finding[key] for key in ("cause", "severity", "confidence", "summary")}
+    kept["share"] = finding["impact"]["share"]
+    kept["where"] = [f"{Path(place['file']).name}:{place['line']}" for place in finding["where"][:3]]
+    kept["culprit"] = finding["culprit"] and {key: finding["culprit"][key] for key in ("pid", "tid", "comm")}
+    kept["victim"] = {key: finding["victim"][key] for key in ("pid", "tid", "comm")}
+    return kept
+
+
+def culprit_is_right(finding: dict, truth: dict) -> bool:
+    culprit, victim = finding["culprit"] or {}, finding["victim"]
+    for wanted in as_list(truth["culprit"]):
+        kind, _, comm = wanted.partition(":")
+        is_same_process = culprit.get("pid") in (victim["pid"], 0)
+        if kind == "self" and is_same_process:
+            return True
+        if kind == "thread" and is_same_process and culprit.get("tid") != victim["tid"]:
+            return True
+        if kind == "child" and not is_same_process and culprit.get("comm", "").startswith(comm[:15] or ""):
+            return True
+    return False
+
+
+def line(run: dict) -> str:
+    said = ", ".join(f"{one['cause']} {one['severity']} {one['share']:.0%}" for one in run.get("said", [])[:3])
+    gpu = (run.get("gpus") or [{}])[0]
+    idle = f"idle {gpu['idle_share']:.0%} {gpu['interval']}" if gpu else ""
+    where = next((one["where"][:1] for one in run.get("said", [])), "")
+    expected = "+".join("/".join(causes) for causes in run["expected"]) if run["mode"] == "fault" else "nothing"
+    error = " " + run["error"].strip().splitlines()[-1][:200] if run.get("error") else ""
+    return f"{run['program']:<22} {run['mode']:<8} {run['verdict']:<12} {expected:<28} said: {said or 'nothing'} {where} {run.get('line', '')} {idle}{error}"
+
+
+def print_table(runs: list[dict]) -> None:
+    print()
+    for run in runs:
+        print(line(run))
+    whole = [run for run in runs if run["verdict"] != "broken"]
+    faults = [run for run in whole if run["mode"] == "fault"]
+    healthy = [run for run in whole if run["mode"] == "healthy"]
+    first = sum(bool(run.get("first_right")) for run in faults)
+    print(f"\nfirst cause right in {first} of {len(faults)} faults; all causes in {sum(run['verdict'] == 'right' for run in faults)}")
+    print(f"nothing grave in {sum(run['verdict'] == 'right' for run in healthy)} of {len(healthy)} healthy runs")
+    print(f"culprit right in {sum(bool(run.get('culprit_right')) for run in faults)}, line first in {sum(run.get('line') == 'first' for run in faults)}")
+    print(f"{len(runs) - len(whole)} programs did not run")
+
+
+def report_on(files: list[Path]) -> int:
+    """Kept results as a page."""
+    print("# Incidents\n")
+    print("Ordinary PyTorch programs on a real GPU, each with one fault or two and a healthy twin, traced for 7 s with default")
+    print("settings. They were written without knowledge of the rules (`bench/gpu/incidents`); the first run of a set is")
+    print("shown as it was, before anything was changed because of it. `bench/gpu/incidents.py` runs them and writes this page.")
+    for file in sorted(files):
+        kept = json.loads(file.read_text())
+        runs = kept["runs"]
+        faults = [run for run in runs if run["mode"] == "fault" and run["verdict"] != "broken"]
+        healthy = [run for run in runs if run["mode"] == "healthy" and run["verdict"] != "broken"]
+        count = lambda test: sum(1 for run in faults if test(run))
+        print(f"\n## {file.stem.removeprefix('gpu-incidents-')}\n")
+        print(f"Build {kept['commit']}, version {kept['version']}. First cause right in {count(lambda run: run.get('first_right'))} of {len(faults)}, ", end="")
+        print(f"all causes in {count(lambda run: run['verdict'] == 'right')}, culprit in {count(lambda run: run.get('culprit_right'))}, ", end="")
+        print(f"line first in {count(lambda run: run.get('line') == 'first')}; ", end="")
+        print(f"nothing grave in {sum(run['verdict'] == 'right' for run in healthy)} of {len(healthy)} healthy twins.\n")
+        print("| program | expected | said, with its severity and share of the steady state | |\n|---|---|---|---|")
+        for run in runs:
+            expected = " + ".join("/".join(causes) for causes in run["expected"]) if run["mode"] == "fault" else "nothing"
+            grave = [one for one in run.get("said", []) if one["severity"] in GRAVE]
+            said = ", ".join(f"{one['cause']} {one['severity']} {one['share']:.0%}" for one in grave) or "nothing"
+            print(f"| {run['program']} | {expected} | {said} | {run['verdict']} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

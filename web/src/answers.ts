@@ -28,6 +28,8 @@ export interface Explanation {
   version: string;
   window: Span;
   coverage: Coverage;
+  phases: Phase[];
+  gpus: GpuTime[];
   findings: Finding[];
   ruled_out: RuledOut[];
   threads: Breakdown[];
@@ -64,6 +66,39 @@ export type WalkEnd = "too_deep" | "complete" | "unreadable" | "no_mapping" | "n
 
 export type PythonEnd = "complete" | "too_deep" | "unreadable" | "not_python" | "no_thread" | "broken";
 
+export interface Phase {
+  name: PhaseName;
+  from_ns: Moment;
+  to_ns: Moment;
+  steps: number | null;
+  step_p50_ns: number | null;
+}
+
+export type PhaseName = "load" | "warm-up" | "steady" | "idle" | "end";
+
+export interface GpuTime {
+  device: number;
+  uuid: string | null;
+  phase: string;
+  busy_ns: number;
+  idle_ns: number;
+  unknown_ns: number;
+  communicating_ns: number;
+  known_by: Evidence;
+  idle_share: number;
+  interval: [number, number];
+  idle_because: IdleBecause[];
+}
+
+export type Evidence = "missing" | "inferred" | "observed" | "explicit";
+
+export interface IdleBecause {
+  finding: string | null;
+  why: string;
+  ns: number;
+  share_of_idle: number;
+}
+
 export interface Finding {
   id: string;
   cause: Cause;
@@ -81,7 +116,7 @@ export interface Finding {
   fix: string[];
 }
 
-export type Cause = "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "net-wait" | "input-starved" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
+export type Cause = "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
 
 export type Severity = "low" | "medium" | "high";
 
@@ -137,8 +172,6 @@ export interface Edge {
   ns: number;
   refs: string[];
 }
-
-export type Evidence = "missing" | "inferred" | "observed" | "explicit";
 
 export interface RuledOut {
   cause: Cause;

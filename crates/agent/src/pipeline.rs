@@ -6,11 +6,11 @@ use std::time::Instant;
 use gpuwhy_apis::rows;
 use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, IoRequest, KernelWork, LifeKind, Name, Note, NoteKind, OpId, ProcessLife, PythonEnd,
-    Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals, Wait,
-    WaitReason, WalkEnd, WorkKind,
+    AgentUsage, Call, CallStats, Forgotten, IoRequest, KernelWork, LifeKind, Name, Note, NoteKind, OpId, ProcessLife,
+    PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals,
+    Wait, WaitReason, WalkEnd, WorkKind,
 };
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::clock::{Clock, Reading};
 use crate::items::{Counted, Item, RungNews, ThreadReport, Tick, Usage};
@@ -25,8 +25,10 @@ pub struct Pipeline {
     stacks: StackNumbers,
     /// How many walks have ended how, and how long they took.
     walks: HashMap<(StackMoment, WalkEnd, PythonEnd), (u64, u64)>,
-    /// Of this bucket of time.
-    samples: HashMap<(ThreadId, StackId), u64>,
+    /// When threads that make calls were seen running; of others, in this bucket of time.
+    samples: HashMap<(u64, ThreadId, StackId), u64>,
+    /// Threads that have made calls.
+    callers: HashSet<ThreadId>,
     /// Of each row of the call table.
     ops: Vec<OpId>,
     totals: Totals,
@@ -50,6 +52,7 @@ impl Pipeline {
             stacks: StackNumbers::default(),
             walks: HashMap::new(),
             samples: HashMap::new(),
+            callers: HashSet::new(),
             ops: op_ids(),
             totals: Totals::default(),
             started: Instant::now(),
@@ -131,7 +134,12 @@ impl Pipeline {
         rows.extend(self.waits.forget_many());
         if self.processes.has_forgotten() {
             self.stack_samples(&mut rows);
-            rows.extend(self.processes.take_forgotten());
+            for forgotten in self.processes.take_forgotten() {
+                if let Row::Name(Name::Forgotten(Forgotten::Thread(thread))) = &forgotten {
+                    self.callers.remove(thread);
+                }
+                rows.push(forgotten);
+            }
         }
         rows
     }
@@ -169,7 +177,8 @@ impl Pipeline {
             Record::Sample(sample) => {
                 let at_ns = self.clock.unix_ns(sample.at_ns);
                 let thread = self.processes.thread(sample.task, at_ns, rows);
-                *self.samples.entry((thread, self.stacks.id(sample.stack))).or_default() += 1;
+                let seen_ns = if self.callers.contains(&thread) { at_ns } else { self.bucket_ns };
+                *self.samples.entry((seen_ns, thread, self.stacks.id(sample.stack))).or_default() += 1;
             }
             Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
             // They have a thread of their own.
@@ -223,9 +232,11 @@ impl Pipeline {
         for counted in counts {
             let delta = &counted.delta;
             self.totals.seen += delta.count;
+            let thread = self.processes.thread(delta.task, self.bucket_ns, rows);
+            self.callers.insert(thread);
             stats.push(CallStats {
                 bucket_ns: self.bucket_ns,
-                thread: self.processes.thread(delta.task, self.bucket_ns, rows),
+                thread,
                 op: self.ops[delta.row as usize],
                 count: delta.count,
                 sum_ns: delta.sum_ns,
@@ -324,8 +335,7 @@ impl Pipeline {
     }
 
     fn stack_samples(&mut self, rows: &mut Vec<Row>) {
-        let bucket_ns = self.bucket_ns;
-        let sample = |((thread, stack), count)| StackSample { bucket_ns, thread, stack, count };
+        let sample = |((bucket_ns, thread, stack), count)| StackSample { bucket_ns, thread, stack, count };
         let samples: Vec<StackSample> = self.samples.drain().map(sample).collect();
         push_unless_empty(rows, samples, Row::StackSamples);
     }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::Receiver;
 use gpuwhy_apis::row;
 use gpuwhy_capture::{RawCall, Record, ThreadSnapshot, Tracer, capabilities};
-use gpuwhy_model::{LifeKind, LossReason, NoteKind, Totals};
+use gpuwhy_model::{LifeKind, LossReason, NoteKind, SessionEnd, Totals};
 use hashbrown::HashSet;
 
 use crate::clock::{Clock, Reading};
@@ -50,7 +50,7 @@ impl Ended {
     fn as_str(self) -> &'static str {
         match self {
             Self::DurationOver => "duration over",
-            Self::Interrupted => "interrupted",
+            Self::Interrupted => SessionEnd::INTERRUPTED,
             Self::CommandEnded(_) => "command ended",
             Self::TargetsGone => "targets gone",
         }

@@ -23,6 +23,8 @@ pub struct Waits {
     targets_met: u32,
     targets_forgotten: u32,
     io: HashMap<(Device, u32), IoSums>,
+    /// Whether others connect to a port of a process.
+    ports: HashMap<(u32, u16), bool>,
 }
 
 /// Targets to remember; most are met again and again, and those that are not would add up.
@@ -160,7 +162,7 @@ impl Waits {
         };
         self.targets_met += 1;
         let id = TargetId(self.targets_met);
-        let named = WaitTarget { process, kind, name: self.name(target) };
+        let named = WaitTarget { process, kind, name: self.name(target, pid) };
         naming.rows.push(Row::Name(Name::Target { id, target: named }));
         self.targets.insert((pid, target), id);
         Some(id)
@@ -179,26 +181,77 @@ impl Waits {
     /// The process is gone; its addresses mean something else from now on.
     pub fn process_gone(&mut self, pid: u32) {
         self.targets.retain(|&(of, _), _| of != pid);
+        self.ports.retain(|&(of, _), _| of != pid);
     }
 
-    fn name(&mut self, target: Target) -> String {
+    fn name(&mut self, target: Target, pid: u32) -> String {
         match target.name {
             TargetName::Address(address) => format!("{address:#x}"),
             TargetName::Inode { device, inode } if target.kind == TargetKind::File => {
                 format!("inode {inode} on {}", self.device(DeviceKind::Block, device))
             }
+            // A server waits for all its sockets at once.
+            TargetName::Inode { .. } if target.kind == TargetKind::Eventfd && self.is_listening(pid, ANY_PORT) => {
+                "client of any of its ports".to_owned()
+            }
             TargetName::Inode { inode, .. } => format!("{}:[{inode}]", target.kind),
-            TargetName::Peer { address, port } => match address.to_ipv4_mapped() {
-                Some(address) => format!("{address}:{port}"),
-                None => format!("[{address}]:{port}"),
-            },
+            TargetName::Peer { address, port, own_port } => {
+                let peer = match address.to_ipv4_mapped() {
+                    Some(address) => format!("{address}:{port}"),
+                    None => format!("[{address}]:{port}"),
+                };
+                // Who connects asks, and who is connected to answers.
+                match target.kind {
+                    TargetKind::Tcp if self.is_listening(pid, own_port) => format!("client {peer}"),
+                    TargetKind::Tcp => format!("server {peer}"),
+                    // It has no peer, so anybody may send something.
+                    _ if port == 0 => format!("client of port {own_port}"),
+                    _ => peer,
+                }
+            }
             TargetName::Device(device) => self.device(DeviceKind::Character, device).to_owned(),
         }
+    }
+
+    fn is_listening(&mut self, pid: u32, port: u16) -> bool {
+        if self.ports.len() >= MOST_TARGETS as usize {
+            self.ports.clear();
+        }
+        *self.ports.entry((pid, port)).or_insert_with(|| is_listening(Path::new("/proc"), pid, port))
     }
 
     fn device(&mut self, kind: DeviceKind, device: Device) -> &str {
         self.devices.entry((kind, device)).or_insert_with(|| device_name(Path::new("/sys/dev"), kind, device))
     }
+}
+
+/// Any port that the process itself listens on.
+const ANY_PORT: u16 = 0;
+
+/// Whether somebody listens on a TCP port where a process lives; for any port, whether the process does.
+fn is_listening(proc: &Path, pid: u32, port: u16) -> bool {
+    const LISTENING: &str = "0A";
+    const INODE: usize = 9;
+    let own = if port == ANY_PORT { sockets(proc, pid) } else { Vec::new() };
+    let ends = format!(":{port:04X}");
+    ["tcp", "tcp6"].iter().any(|family| {
+        let table = std::fs::read_to_string(proc.join(format!("{pid}/net/{family}"))).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, address, _, state, ..] = fields[..] else { return false };
+            let is_own = |inode: &&str| own.iter().any(|own| own == inode);
+            let is_it = if port == ANY_PORT { fields.get(INODE).is_some_and(is_own) } else { address.ends_with(&ends) };
+            state == LISTENING && is_it
+        })
+    })
+}
+
+/// The inodes of a process's sockets.
+fn sockets(proc: &Path, pid: u32) -> Vec<String> {
+    let descriptors = std::fs::read_dir(proc.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+    let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let inode = |link: std::path::PathBuf| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    links.filter_map(inode).collect()
 }
 
 /// The kernel's name for a device, or its number.
@@ -210,4 +263,33 @@ fn device_name(root: &Path, kind: DeviceKind, device: Device) -> String {
     };
     let uevent = std::fs::read_to_string(root.join(folder).join(&number).join("uevent")).unwrap_or_default();
     uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map_or(number, str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    const TABLE: &str =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0
+   1: 0100007F:C350 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0
+";
+
+    #[test]
+    fn a_port_that_others_connect_to_is_told_from_one_that_connects() {
+        let root = tempfile::tempdir().unwrap();
+        let (own, other) = (root.path().join("7"), root.path().join("8"));
+        for process in [&own, &other] {
+            std::fs::create_dir_all(process.join("net")).unwrap();
+            std::fs::create_dir_all(process.join("fd")).unwrap();
+            std::fs::write(process.join("net/tcp"), TABLE).unwrap();
+        }
+        symlink("socket:[4711]", own.join("fd/3")).unwrap();
+        symlink("socket:[4712]", other.join("fd/3")).unwrap();
+        assert!(is_listening(root.path(), 7, 0x1F90) && !is_listening(root.path(), 7, 0xC350));
+        assert!(is_listening(root.path(), 7, ANY_PORT), "the process listens itself");
+        assert!(!is_listening(root.path(), 8, ANY_PORT), "another process does");
+        assert!(!is_listening(root.path(), 9, 0x1F90), "there is no such process");
+    }
 }

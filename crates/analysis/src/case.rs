@@ -1,16 +1,18 @@
 //! What a rule is asked about, and what it may answer.
 
 use gpuwhy_model::{
-    Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, Symptom, ThreadId, Victim,
+    Chain, Culprit, Edge, Evidence, Finding, Impact, Place, Reference, Role, Severity, StackId, Symptom, ThreadId,
+    Victim,
 };
 use gpuwhy_window::CallSum;
 
 use crate::class::WaitClass;
 use crate::confidence::{self, Backing};
 use crate::dispatcher::Dispatcher;
+use crate::gpu::Did;
 use crate::places;
 use crate::situation::Situation;
-use crate::words::percent;
+use crate::words::{part, percent, share};
 
 /// Shares of the victim's time from which on a finding is grave, and below which it is none.
 const HIGH_SHARE: f64 = 0.2;
@@ -188,6 +190,32 @@ impl<'w> ThreadCase<'_, 'w> {
     /// What the thread mostly computed.
     pub fn run_places(&self) -> Vec<Place> {
         places::of_samples(self.situation, self.thread.id, Role::Victim)
+    }
+
+    /// What the thread mostly computed while a GPU waited for it.
+    pub fn idle_places(&self) -> Vec<Place> {
+        places::of_stacks(self.situation, Role::Victim, self.idle_stacks())
+    }
+
+    /// The line that it mostly computed while a GPU waited for it, and its share of that.
+    pub fn heaviest_idle_line(&self) -> Option<(String, f64)> {
+        places::heaviest_line(self.situation, self.idle_stacks())
+    }
+
+    /// How long the thread computed inside of these libraries while a GPU waited for it.
+    pub fn idle_in(&self, libraries: &[&str]) -> u64 {
+        let (mut inside, mut all) = (0u64, 0u64);
+        for (stack, count) in self.idle_stacks() {
+            all += count;
+            inside += if places::is_inside(self.situation, stack, libraries) { count } else { 0 };
+        }
+        part(self.thread.idle.did_ns(&[Did::Compute]), share(inside, all))
+    }
+
+    fn idle_stacks(&self) -> impl Iterator<Item = (StackId, u64)> {
+        let own = self.situation.window.moments.iter().filter(|moment| moment.thread == self.thread.id);
+        let idle = own.filter(|moment| self.thread.idle.contains(moment.bucket_ns));
+        idle.map(|moment| (moment.stack, moment.count))
     }
 
     /// Where the thread mostly waited.

@@ -3,6 +3,7 @@
 use gpuwhy_model::{Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
 use gpuwhy_window::{CallSecond, CallSum, Op};
 
+use crate::gpu::{Gpu, IdleUse};
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
 use crate::steps::{self, Gap};
@@ -30,6 +31,8 @@ pub struct Dispatcher<'w> {
     pub steps: Option<Steps>,
     /// Single steps, in the order of time.
     pub gaps: Vec<Gap>,
+    /// What it did while a GPU waited for it.
+    pub idle: IdleUse,
 }
 
 impl Dispatcher<'_> {
@@ -57,11 +60,11 @@ impl Dispatcher<'_> {
 }
 
 /// One for each thread that feeds a GPU.
-pub(crate) fn dispatchers<'w>(situation: &Situation<'w>) -> Vec<Dispatcher<'w>> {
-    situation.feeders().filter_map(|thread| dispatcher(situation, thread)).collect()
+pub(crate) fn dispatchers<'w>(situation: &Situation<'w>, gpus: &[Gpu]) -> Vec<Dispatcher<'w>> {
+    situation.feeders().filter_map(|thread| dispatcher(situation, gpus, thread)).collect()
 }
 
-fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<'w>> {
+fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Option<Dispatcher<'w>> {
     let sum = situation.sum(id)?;
     let window = situation.window;
     let calls = one_layer(situation, situation.calls(id));
@@ -86,6 +89,7 @@ fn dispatcher<'w>(situation: &Situation<'w>, id: ThreadId) -> Option<Dispatcher<
         parts,
         steps,
         gaps,
+        idle: IdleUse::find(situation, gpus, id),
     })
 }
 

@@ -7,19 +7,23 @@ use crate::case::{JobCase, ThreadCase, Verdict};
 use crate::dispatcher::{Dispatcher, dispatchers};
 use crate::rules::{Check, RULES};
 use crate::situation::Situation;
-use crate::{coverage, ranking};
+use crate::{coverage, gpu, ranking};
 
 /// Why GPUs waited in this window. A pure function of it.
 pub fn explain(window: &Window) -> Explanation {
     let situation = Situation::new(window);
-    let dispatchers = dispatchers(&situation);
+    let gpus = gpu::gpus(&situation);
+    let dispatchers = dispatchers(&situation, &gpus);
     let (findings, mut ruled_out) = ranking::rank(verdicts(&situation, &dispatchers));
     coverage::note_gaps(&situation, &mut ruled_out);
+    let gpus = gpus.iter().map(|gpu| gpu::told(&situation, &dispatchers, gpu, &findings)).collect();
     Explanation {
         schema: Explanation::SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         window: Span { from_ns: window.from_ns, to_ns: window.to_ns },
         coverage: coverage::coverage(&situation),
+        phases: Vec::new(),
+        gpus,
         findings,
         ruled_out,
         threads: dispatchers.iter().map(|thread| breakdown(&situation, thread)).collect(),

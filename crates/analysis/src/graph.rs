@@ -146,6 +146,22 @@ pub fn blame(
     walk.blame
 }
 
+/// What a thread did in a span of time, and how long each.
+pub(crate) fn activities(
+    situation: &Situation<'_>,
+    thread: ThreadId,
+    from_ns: u64,
+    to_ns: u64,
+) -> Vec<(Activity, u64)> {
+    let activity = |piece| match piece {
+        Piece::Did(activity, ns) => (activity, ns),
+        Piece::Waited { class, from_ns, to_ns, share, .. } => {
+            (Activity::Waiting(class), crate::words::part(to_ns.saturating_sub(from_ns), share))
+        }
+    };
+    pieces(situation, thread, from_ns, to_ns, MOST_LOOKUPS).into_iter().map(activity).collect()
+}
+
 /// References of the victim's longest waits that a thread ended.
 pub fn cited(
     situation: &Situation<'_>,

@@ -10,6 +10,8 @@
 //! | [`DispatchThreads`] | the same closer up: by second and by step |
 //! | `sync_point` | which calls wait for the GPU |
 //! | `class`, `waiting`, `waits` | what a blocked thread waited for, who ended the wait, how long it took |
+//! | `gpu` | when the GPU worked and when it had nothing to do, and what the host did meanwhile |
+//! | [`phases`] | which part of a run is loading, and which is what it does from then on |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
 //! | [`ledger`] | which GPU memory is allocated |
@@ -22,9 +24,11 @@ mod confidence;
 mod coverage;
 mod dispatcher;
 mod explain;
+mod gpu;
 mod graph;
 pub mod ledger;
 mod parts;
+mod phases;
 mod places;
 mod ranking;
 pub mod rules;
@@ -40,4 +44,5 @@ pub use causes::causes_markdown;
 pub use confidence::HIGH as HIGH_CONFIDENCE;
 pub use coverage::seen_in_part;
 pub use explain::explain;
+pub use phases::{WorkSecond, phases};
 pub use threads::{DispatchThread, DispatchThreads, StepParts};

@@ -121,11 +121,11 @@ fn part_of_wait(class: WaitClass) -> TimePart {
         WaitClass::InCall => TimePart::OtherCalls,
         WaitClass::Lock | WaitClass::Gil => TimePart::Lock,
         WaitClass::Input => TimePart::Input,
-        WaitClass::Network => TimePart::Network,
+        WaitClass::Network | WaitClass::Request => TimePart::Network,
         WaitClass::Io => TimePart::Io,
         WaitClass::Fault | WaitClass::Reclaim => TimePart::Faults,
         WaitClass::Sleep => TimePart::Asleep,
         WaitClass::Handover => TimePart::Handover,
-        WaitClass::Other => TimePart::OtherWaits,
+        WaitClass::Child | WaitClass::Output | WaitClass::Other => TimePart::OtherWaits,
     }
 }

@@ -32,6 +32,21 @@ pub(crate) fn of_stacks(
     heaviest.map_or_else(Vec::new, |stack| of_stack(stack, role))
 }
 
+/// The site that weighs most, as `train.py:66`, and its share of the weight of all.
+pub(crate) fn heaviest_line(
+    situation: &Situation<'_>,
+    stacks: impl Iterator<Item = (StackId, u64)>,
+) -> Option<(String, f64)> {
+    let stacks = whole(&weighed(situation, stacks));
+    let site = heaviest(&stacks)?.site_frame()?;
+    let sum = |stacks: &mut dyn Iterator<Item = &Weighed<'_>>| stacks.map(|(_, weight)| *weight).sum::<u64>();
+    let own =
+        sum(&mut stacks.iter().filter(|(stack, _)| stack.site_frame().is_some_and(|frame| key(frame) == key(site))));
+    let file = site.file.as_deref().or(site.module.as_deref())?.rsplit('/').next()?;
+    let line = site.line.map_or_else(|| format!("{} ({file})", site.function), |line| format!("{file}:{line}"));
+    Some((line, share(own, sum(&mut stacks.iter()))))
+}
+
 /// A stack and what it weighs.
 type Weighed<'w> = (&'w LoadedStack, u64);
 
@@ -109,6 +124,10 @@ pub(crate) fn of_calls(situation: &Situation<'_>, thread: ThreadId, is_wanted: i
     if !places.is_empty() {
         return places;
     }
+    let places = of_stacks(situation, Role::Victim, samples_in_calls(situation, thread));
+    if !places.is_empty() {
+        return places;
+    }
     let mut callers: BTreeMap<ModuleId, u64> = BTreeMap::new();
     for call in wanted() {
         if let Some(caller) = call.caller {
@@ -118,6 +137,22 @@ pub(crate) fn of_calls(situation: &Situation<'_>, thread: ThreadId, is_wanted: i
     }
     let caller = callers.into_iter().max_by_key(|(_, ns)| *ns);
     caller.and_then(|(caller, _)| of_module(situation, Some(caller))).into_iter().collect()
+}
+
+/// Where a thread was seen running inside of the GPU's libraries: calls that come too often have no stacks of their own.
+fn samples_in_calls(situation: &Situation<'_>, thread: ThreadId) -> impl Iterator<Item = (StackId, u64)> {
+    const LIBRARIES: &[&str] = &["libcuda.", "libcudart", "libnccl", "libamdhip64"];
+    let own = situation.window.samples.iter().filter(move |sample| sample.thread == thread);
+    own.filter(|sample| is_inside(situation, sample.stack, LIBRARIES)).map(|sample| (sample.stack, sample.count))
+}
+
+/// Whether a stack leads through one of these libraries, by the beginnings of their files' names.
+pub(crate) fn is_inside(situation: &Situation<'_>, stack: StackId, libraries: &[&str]) -> bool {
+    let is_one = |frame: &Arc<Frame>| {
+        let file = frame.module.as_deref().and_then(|module| module.rsplit('/').next()).unwrap_or_default();
+        libraries.iter().any(|library| file.starts_with(library))
+    };
+    situation.window.stacks.get(&stack).is_some_and(|stack| stack.frames.iter().any(is_one))
 }
 
 pub(crate) fn of_module(situation: &Situation<'_>, module: Option<ModuleId>) -> Option<Place> {

@@ -24,7 +24,7 @@ pub struct DispatchThreads<'w> {
 impl<'w> DispatchThreads<'w> {
     pub fn new(window: &'w Window) -> Self {
         let situation = Situation::new(window);
-        Self { dispatchers: dispatchers(&situation), situation }
+        Self { dispatchers: dispatchers(&situation, &[]), situation }
     }
 
     /// What is known of them is based on.

@@ -50,11 +50,27 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
         waits.entry(stretch.thread).or_default().push(waiting);
     }
     for waits in waits.values_mut() {
+        mark_outputs(waits);
         waits.sort_by_key(|waiting| waiting.stretch.start_ns);
         name_who_ended_them(waits);
     }
     mark_reclaim(window, &mut waits);
     waits
+}
+
+/// A thread that is seen to write to something does not read from it: that is known from those waits that have a stack.
+fn mark_outputs(waits: &mut [Waiting<'_>]) {
+    let is_output = |waiting: &&Waiting<'_>| waiting.class == Some(WaitClass::Output);
+    let written: BTreeSet<TargetId> =
+        waits.iter().filter(is_output).filter_map(|waiting| waiting.stretch.target).collect();
+    let is_read = |waiting: &&mut Waiting<'_>| {
+        matches!(waiting.class, Some(WaitClass::Input | WaitClass::Network)) && waiting.stretch.stack.is_none()
+    };
+    for waiting in waits.iter_mut().filter(is_read) {
+        if waiting.stretch.target.is_some_and(|target| written.contains(&target)) {
+            waiting.class = Some(WaitClass::Output);
+        }
+    }
 }
 
 /// Goes backwards, so that a piece without a waker finds who ended the next piece.

@@ -213,6 +213,7 @@ fn call_second() -> impl Strategy<Value = CallSecond> {
             bucket_ns,
             thread,
             op,
+            seen: calls,
             calls,
             sum_ns,
             max_ns: sum_ns,

@@ -1,6 +1,7 @@
 //! What the kernel side evaluates for each row of the call table.
 
 use gpuwhy_apis::{Api, DeviceChange, Operand, Way, When};
+use gpuwhy_model::{CallClass, Meaning};
 
 use crate::skeleton::types;
 
@@ -14,6 +15,9 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
     let (change, device) = encode_device(reads.device);
     let direction = encode_way(reads.direction);
     let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
+    let Meaning { class, is_launch, is_wait, is_async, .. } = api.meaning;
+    let moves = matches!(class, CallClass::Copy | CallClass::Memset);
+    let (waits, submits) = (is_wait || (class == CallClass::Copy && !is_async), is_launch || (moves && is_async));
     types::api_spec {
         bytes,
         stream: encode(reads.stream),
@@ -26,6 +30,8 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
         reads_more: reads_more.into(),
         learns: (api.when == When::Learning).into(),
         own_count: reads.own.len() as u32,
+        waits: waits.into(),
+        submits: submits.into(),
     }
 }
 

@@ -110,6 +110,8 @@ scenarios! {
     slow_worker_io = "slow-worker-io",
     slow_queue = "slow-queue",
     python_dataloader = "python-dataloader",
+    child_per_step = "child-per-step",
+    slow_reader = "slow-reader",
     slow_ioctl = "slow-ioctl",
     sync_per_op = "sync-per-op",
     tiny_kernels = "tiny-kernels",
@@ -239,5 +241,6 @@ fn root_without_privilege_the_demo_explains_a_recording_and_says_so() {
     let (code, stdout, stderr) = output(command);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("recording"), "{stderr}");
-    assert!(stdout.starts_with("input-starved"), "{stdout}");
+    assert!(stdout.starts_with("GPU 0 was idle"), "{stdout}");
+    assert!(stdout.contains("\ninput-starved"), "{stdout}");
 }

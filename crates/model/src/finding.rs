@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Reference;
 use crate::api::words;
 use crate::cause::Cause;
+use crate::gpu_time::{GpuTime, Phase};
 use crate::moment::UnixNs;
 use crate::stack::{FrameKind, PythonEnd, StackMoment, WalkEnd};
 
@@ -42,6 +43,12 @@ pub struct Explanation {
     pub version: String,
     pub window: Span,
     pub coverage: Coverage,
+    /// Parts of the run, in the order of time. What an older gpuwhy found has none.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+    /// Where the time of each GPU went.
+    #[serde(default)]
+    pub gpus: Vec<GpuTime>,
     /// Root cause first.
     pub findings: Vec<Finding>,
     pub ruled_out: Vec<RuledOut>,

@@ -8,6 +8,7 @@ mod call;
 mod cause;
 mod cost;
 mod finding;
+mod gpu_time;
 mod histogram;
 mod label;
 mod loss;
@@ -34,6 +35,7 @@ pub use finding::{
     Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
+pub use gpu_time::{GpuTime, IdleBecause, Phase, PhaseName};
 pub use histogram::Histogram;
 pub use label::Label;
 pub use loss::{LossReason, Losses};

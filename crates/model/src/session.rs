@@ -35,4 +35,11 @@ pub struct SessionEnd {
     pub agent_cpu_ns: u64,
     /// Why the trace stopped: `finished`, `interrupted`, `disk full`...
     pub reason: String,
+    /// Somebody waits for the end: it comes before what is written is safe from a loss of power.
+    pub is_hurried: bool,
+}
+
+impl SessionEnd {
+    /// The reason when somebody ended the trace by hand.
+    pub const INTERRUPTED: &str = "interrupted";
 }

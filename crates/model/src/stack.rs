@@ -117,7 +117,7 @@ record! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     StackSample in stack_samples (bucket_ns, thread_id, stack_id) since 4 "The table behind `run_sites`."
     {
-        /// Start of the second.
+        /// When it was seen, for threads that make calls; for others the start of the second.
         bucket_ns: u64 [unit("ns since epoch")];
         /// `threads.id`.
         thread in thread_id: ThreadId;

@@ -82,7 +82,12 @@ impl Reading {
 
     /// All of the part in memory, for analysis.
     pub fn window(&self) -> Result<Window, AskError> {
-        Ok(self.trace.window(&self.scope)?)
+        self.window_of(&self.scope)
+    }
+
+    /// Another part of the trace in memory.
+    pub fn window_of(&self, scope: &Scope) -> Result<Window, AskError> {
+        Ok(self.trace.window(scope)?)
     }
 
     /// The span and the process as values: from, to, and twice the process or null, for

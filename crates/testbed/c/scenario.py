@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -165,7 +166,84 @@ class SlowLoader:
         self.worker.join()
 
 
-FAULTS = {"gil-holder": GilHolder, "python-dataloader": SlowLoader}
+# What a child computes for so many nanoseconds.
+BURN = "import sys, time\nend = time.thread_time_ns() + int(sys.argv[1])\nwhile time.thread_time_ns() < end: sum(range(500))"
+
+
+class ChildPerStep:
+    """Every step starts a process and waits for its end, or does without."""
+
+    hits_all = False
+
+    def __init__(self, job):
+        self.job, self.ns = job, Shape(job.seed * 64).fault_ns
+
+    def begin(self):
+        pass
+
+    def get_input(self):
+        if self.job.healthy:
+            return
+        child = subprocess.Popen([sys.executable, "-S", "-c", BURN, str(self.ns)])
+        say(kind="blame", pid=child.pid)
+        child.wait()  # victim: child-per-step
+
+    def words(self):
+        return ""
+
+    def end(self):
+        pass
+
+
+# What a child does that reads so many bytes at a time, and computes in between.
+READ = """
+import os, signal, sys, time
+import ctypes; ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+size, ns = int(sys.argv[1]), int(sys.argv[2])
+while True:
+    left = size
+    while left:
+        data = os.read(0, left)
+        if not data: sys.exit()
+        left -= len(data)
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end: sum(range(500))
+"""
+
+
+class SlowReader:
+    """What the job writes in every step is read by a process that computes for longer than a step, or hardly at all."""
+
+    hits_all = False
+    BYTES = 64 * 1024
+
+    def __init__(self, job):
+        shape = Shape(job.seed * 64)
+        ns = 0 if job.healthy else shape.gpu_ns + shape.fault_ns
+        command = [sys.executable, "-S", "-c", READ, str(self.BYTES), str(ns)]
+        self.reader = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
+        self.text = bytes(self.BYTES)
+
+    def begin(self):
+        say(kind="blame", pid=self.reader.pid)
+
+    def get_input(self):
+        self.reader.stdin.write(self.text)  # victim: slow-reader
+
+    def words(self):
+        return f" child={self.reader.pid}"
+
+    def end(self):
+        self.reader.kill()
+        self.reader.wait()
+
+
+FAULTS = {
+    "gil-holder": GilHolder,
+    "python-dataloader": SlowLoader,
+    "child-per-step": ChildPerStep,
+    "slow-reader": SlowReader,
+}
 
 
 class Job:

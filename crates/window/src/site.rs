@@ -34,6 +34,11 @@ pub fn is_same_origin(one: &Frame, other: &Frame) -> bool {
     one.kind == other.kind && rank(one) == rank(other)
 }
 
+/// Whether it is Python of the program itself, not of the standard library or an installed package.
+pub fn is_own_python(frame: &Frame) -> bool {
+    rank(frame) == 0
+}
+
 fn rank(frame: &Frame) -> u8 {
     match frame.kind {
         FrameKind::Python if !frame.file.as_deref().is_some_and(is_library) => 0,

@@ -59,6 +59,9 @@ pub struct CallSecond {
     pub bucket_ns: u64,
     pub thread: ThreadId,
     pub op: OpId,
+    /// Calls that were seen.
+    pub seen: u64,
+    /// Calls that were made.
     pub calls: u64,
     pub sum_ns: u64,
     pub max_ns: u64,

@@ -49,6 +49,8 @@ pub struct Window {
     pub stacks: BTreeMap<StackId, LoadedStack>,
     /// Where threads were seen running, one for each thread and stack.
     pub samples: Vec<StackSample>,
+    /// The same of threads that make calls, one by one, in the order of time.
+    pub moments: Vec<StackSample>,
     /// One for each moment and way to end, of all stacks that were taken.
     pub stack_walks: Vec<StackWalks>,
     /// Kills, ends of traced processes, and who started those that were killed.

@@ -23,6 +23,7 @@ use crate::dispatcher::{Steady, steady};
 use crate::words::{duration, part, percent};
 
 pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
     needs: &[CallClass::Alloc, CallClass::Free],
     explains_away: &["driver-call"],
     ..Rule::new(

@@ -21,10 +21,12 @@ use super::takers::{Most, Takers};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict, edge, thread_culprit};
 use crate::confidence::Backing;
+use crate::gpu::Did;
 use crate::places;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
+    meanwhile: &[Did::QueueForCpu],
     is_usual_when_low: true,
     ..Rule::new("cpu-preempted", "Others had the CPU", include_str!("cpu_preempted.rs"), Check::Thread(check))
 };

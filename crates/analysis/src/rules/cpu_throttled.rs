@@ -15,11 +15,14 @@ use gpuwhy_model::{Chain, Evidence, Process};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::gpu::Did;
 use crate::waits::longest;
 use crate::words::{duration, percent};
 
-pub const RULE: Rule =
-    Rule::new("cpu-throttled", "Stopped by a CPU quota", include_str!("cpu_throttled.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::QueueForCpu],
+    ..Rule::new("cpu-throttled", "Stopped by a CPU quota", include_str!("cpu_throttled.rs"), Check::Thread(check))
+};
 
 const FIX: &[&str] = &[
     "Raise or remove the CPU quota (cpu.max, cpu.cfs_quota_us, --cpus, limits.cpu).",

@@ -22,8 +22,10 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::confidence::Backing;
 use crate::words::{duration, part, percent, share};
 
-pub const RULE: Rule =
-    Rule::new("driver-call", "Time went into the driver", include_str!("driver_call.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
+    ..Rule::new("driver-call", "Time went into the driver", include_str!("driver_call.rs"), Check::Thread(check))
+};
 
 const FIX: &[&str] = &[
     "Make that call less often: keep what it makes instead of making it anew.",

@@ -16,9 +16,12 @@ use super::blamed::{BlamedWaits, blame, draft};
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
+use crate::gpu::Did;
 
-pub const RULE: Rule =
-    Rule::new("gil-wait", "Waiting for Python's interpreter lock", include_str!("gil_wait.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Gil)],
+    ..Rule::new("gil-wait", "Waiting for Python's interpreter lock", include_str!("gil_wait.rs"), Check::Thread(check))
+};
 
 const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,

@@ -20,6 +20,7 @@ use crate::dispatcher::steady;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
     needs: &[CallClass::Graph],
     explains_away: &["launch-bound"],
     ..Rule::new(

@@ -21,10 +21,13 @@ use super::blamed::{Blamed, BlamedWaits, blame, draft};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
+use crate::gpu::Did;
 use crate::graph::{Activity, Culprit};
 
-pub const RULE: Rule =
-    Rule::new("input-starved", "Input came too late", include_str!("input_starved.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Input), Did::Wait(WaitClass::Handover)],
+    ..Rule::new("input-starved", "Input came too late", include_str!("input_starved.rs"), Check::Thread(check))
+};
 
 const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
@@ -55,8 +58,11 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 /// Whether the culprit mostly slept, or waited for something outside, without having been asked for anything.
 fn has_nothing_to_deliver(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
     const IDLE: &[WaitClass] = &[WaitClass::Sleep, WaitClass::Network, WaitClass::Input, WaitClass::Other];
-    let is_idle = matches!(culprit.main_activity(), Activity::Waiting(class) if IDLE.contains(&class));
-    is_idle && !was_asked(case, culprit)
+    match culprit.main_activity() {
+        Activity::Waiting(WaitClass::Request) => true,
+        Activity::Waiting(class) if IDLE.contains(&class) => !was_asked(case, culprit),
+        _ => false,
+    }
 }
 
 /// Whether the victim's process, or one on the way to the culprit, woke the culprit about as often as it waited.

@@ -22,10 +22,14 @@ use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
+use crate::gpu::Did;
 use crate::waits::ClassSum;
 use crate::words::{duration, percent, share};
 
-pub const RULE: Rule = Rule::new("io-wait", "Waiting for a disk", include_str!("io_wait.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Io)],
+    ..Rule::new("io-wait", "Waiting for a disk", include_str!("io_wait.rs"), Check::Thread(check))
+};
 
 /// Share of a device's time from which on another process is to blame.
 const MOST_OF_A_DEVICE: f64 = 0.5;

@@ -20,6 +20,7 @@ use crate::dispatcher::{Steady, steady};
 use crate::words::{duration, part, percent};
 
 pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
     needs: &[CallClass::Module],
     explains_away: &["driver-call"],
     ..Rule::new("lazy-load", "Code was loaded in the hot path", include_str!("lazy_load.rs"), Check::Thread(check))
@@ -28,6 +29,9 @@ pub const RULE: Rule = Rule {
 /// Fewer loads are late, but no habit.
 const HABIT: u64 = 3;
 
+/// Libraries that make code for the GPU: the beginnings of their files' names.
+const COMPILERS: &[&str] = &["libnvrtc", "libnvJitLink", "libnvptxcompiler", "libtriton"];
+
 const FIX: &[&str] = &[
     "Load code before the loop: warm up every shape, set CUDA_MODULE_LOADING=EAGER, keep modules.",
     "Keep shapes fixed, so that torch.compile and Triton do not compile again.",
@@ -35,11 +39,17 @@ const FIX: &[&str] = &[
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let loads = steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module);
-    let lost_ns = part(case.thread.wall_ns(), loads.share());
+    let lost_ns = part(case.thread.wall_ns(), loads.share()).saturating_add(compiling_ns(case));
     match case.too_little(RULE.cause, lost_ns) {
         Some(verdict) => verdict,
         None => case.judge(tell(case, &loads, lost_ns)),
     }
+}
+
+/// What is computed inside of compilers for the GPU while it has nothing to do, by a thread that goes on loading code.
+pub(super) fn compiling_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let loads = steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module);
+    if loads.calls < HABIT { 0 } else { case.idle_in(COMPILERS) }
 }
 
 fn tell(case: &ThreadCase<'_, '_>, loads: &Steady, lost_ns: u64) -> Draft {

@@ -18,9 +18,13 @@ use super::blamed::{BlamedWaits, blame, draft};
 use super::{Check, Rule};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
+use crate::gpu::Did;
 use crate::graph::Activity;
 
-pub const RULE: Rule = Rule::new("lock-wait", "Waiting for a lock", include_str!("lock_wait.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Lock)],
+    ..Rule::new("lock-wait", "Waiting for a lock", include_str!("lock_wait.rs"), Check::Thread(check))
+};
 
 const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,

@@ -16,15 +16,20 @@ use gpuwhy_model::{Chain, Evidence, KernelWork, Process, WorkKind};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::class::WaitClass;
+use crate::gpu::Did;
 use crate::parts::reclaim_ns;
 use crate::words::{bytes, duration, percent};
 
-pub const RULE: Rule = Rule::new(
-    "memory-reclaim",
-    "The kernel was freeing memory",
-    include_str!("memory_reclaim.rs"),
-    Check::Thread(check),
-);
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Reclaim)],
+    ..Rule::new(
+        "memory-reclaim",
+        "The kernel was freeing memory",
+        include_str!("memory_reclaim.rs"),
+        Check::Thread(check),
+    )
+};
 
 const FIX: &[&str] = &[
     "Raise the memory limit of the job's cgroup (memory.max, memory.limit_in_bytes, --memory).",

@@ -3,12 +3,14 @@
 mod alloc_churn;
 mod alloc_failed;
 mod blamed;
+mod child_wait;
 mod cpu_preempted;
 mod cpu_throttled;
 mod driver_call;
 mod gil_wait;
 mod gpu_busy;
 mod graph_recapture;
+mod host_compute;
 mod input_starved;
 mod io_wait;
 mod launch_bound;
@@ -18,6 +20,7 @@ mod memory_leak;
 mod memory_reclaim;
 mod net_wait;
 mod oom_kill;
+mod output_blocked;
 mod page_fault;
 mod pageable_copy;
 mod sync_storm;
@@ -26,6 +29,8 @@ mod takers;
 use gpuwhy_model::{CallClass, Cause};
 
 use crate::case::{JobCase, ThreadCase, Verdict};
+use crate::class::WaitClass;
+use crate::gpu::Did;
 
 /// All that is known of a cause. Words, order, documentation and schemas of every door follow from it.
 pub struct Rule {
@@ -39,6 +44,8 @@ pub struct Rule {
     pub needs: &'static [CallClass],
     /// Causes that are superfluous once this one is found in the same process.
     pub explains_away: &'static [&'static str],
+    /// What a thread does in the time that the cause takes; a GPU that is idle meanwhile is idle because of it.
+    pub(crate) meanwhile: &'static [Did],
     /// False for what is as it should be and only explains.
     pub is_problem: bool,
     /// Whether a finding of low severity is usual on any machine, however much time it takes.
@@ -49,9 +56,22 @@ pub struct Rule {
 impl Rule {
     /// A rule about a problem that explains nothing away.
     const fn new(cause: &'static str, title: &'static str, page: &'static str, check: Check) -> Self {
-        Self { cause, title, page, needs: &[], explains_away: &[], is_problem: true, is_usual_when_low: false, check }
+        Self {
+            cause,
+            title,
+            page,
+            needs: &[],
+            explains_away: &[],
+            meanwhile: &[],
+            is_problem: true,
+            is_usual_when_low: false,
+            check,
+        }
     }
 }
+
+/// What a thread does in the GPU's libraries.
+const IN_CALLS: &[Did] = &[Did::Call, Did::Wait(WaitClass::InCall), Did::Wait(WaitClass::Gpu)];
 
 #[derive(Clone, Copy)]
 pub(crate) enum Check {
@@ -73,6 +93,9 @@ pub const RULES: &[Rule] = &[
     memory_reclaim::RULE,
     net_wait::RULE,
     input_starved::RULE,
+    child_wait::RULE,
+    output_blocked::RULE,
+    host_compute::RULE,
     driver_call::RULE,
     gpu_busy::RULE,
     alloc_churn::RULE,

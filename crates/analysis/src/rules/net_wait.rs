@@ -5,25 +5,27 @@
 //! host wakes it and is known by that; what it did meanwhile is told. A peer elsewhere is known by its address.
 //!
 //! # When it is not reported
-//! Unix sockets and pipes are `input-starved`. A server that waits for requests nobody sends has nothing to do: when
-//! the peer connected to the victim, or slept on purpose meanwhile, the finding is low.
+//! Unix sockets and pipes are `input-starved`. A server that waits for requests nobody sends has nothing to do: waits for a
+//! peer that connected to the victim are not looked at.
 //!
 //! # How to fix it
 //! Ask earlier and for more at once: prefetch, batch requests, keep connections open. Look at the peer: it is the one
 //! that is late.
 
-use gpuwhy_model::{Chain, Culprit, Evidence, Severity};
+use gpuwhy_model::{Chain, Culprit, Evidence};
 
 use super::blamed::{Blamed, BlamedWaits, blame, draft, main_target};
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
-use crate::graph::Activity;
+use crate::gpu::Did;
 use crate::words::{duration, percent};
 
-pub const RULE: Rule =
-    Rule::new("net-wait", "Waiting for the network", include_str!("net_wait.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Network)],
+    ..Rule::new("net-wait", "Waiting for the network", include_str!("net_wait.rs"), Check::Thread(check))
+};
 
 const WAITS: BlamedWaits = BlamedWaits {
     cause: RULE.cause,
@@ -32,10 +34,6 @@ const WAITS: BlamedWaits = BlamedWaits {
     verb: "answers on",
     follows: WaitClass::is_for_a_thread,
 };
-
-/// How the name of a socket's peer begins where it is known who connected to whom.
-const CLIENT: &str = "client ";
-const SERVER: &str = "server ";
 
 const FIX: &[&str] = &["Look at the peer: it answers late.", "Ask earlier and for more at once: prefetch, batch."];
 
@@ -49,20 +47,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         None => remote(case, &blamed),
     };
     draft.fix = advice(FIX);
-    if is_idle(case, &blamed) {
-        draft.most_severe = Severity::Low;
-        draft.summary.push_str(" If it serves requests, there may have been none.");
-    }
     case.judge(draft)
-}
-
-/// Who was asked and who asks cannot be seen from waits alone. A client is known by its socket; a peer that sleeps on
-/// purpose is taken for one, unless the socket says that it is the server.
-fn is_idle(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> bool {
-    let target = main_target(case, WaitClass::Network).unwrap_or_default();
-    let sleeps =
-        blamed.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Sleep));
-    target.starts_with(CLIENT) || (sleeps && !target.starts_with(SERVER))
 }
 
 /// Nobody on this host ended the waits.

@@ -18,10 +18,13 @@ use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
+use crate::gpu::Did;
 use crate::words::{duration, percent};
 
-pub const RULE: Rule =
-    Rule::new("page-fault", "Waiting for pages of memory", include_str!("page_fault.rs"), Check::Thread(check));
+pub const RULE: Rule = Rule {
+    meanwhile: &[Did::Wait(WaitClass::Fault)],
+    ..Rule::new("page-fault", "Waiting for pages of memory", include_str!("page_fault.rs"), Check::Thread(check))
+};
 
 const FIX: &[&str] = &[
     "Read mapped files before they are needed (MAP_POPULATE, madvise(MADV_WILLNEED)).",

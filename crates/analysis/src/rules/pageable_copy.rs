@@ -22,6 +22,7 @@ use crate::sync_point::is_sync_point;
 use crate::words::{bytes, duration, percent};
 
 pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
     needs: &[CallClass::Copy],
     ..Rule::new("pageable-copy", "Copies from pageable memory", include_str!("pageable_copy.rs"), Check::Thread(check))
 };

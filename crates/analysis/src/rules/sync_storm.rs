@@ -25,6 +25,7 @@ use crate::sync_point::is_sync_point;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
+    meanwhile: super::IN_CALLS,
     needs: &[CallClass::Sync],
     explains_away: &["gpu-busy"],
     ..Rule::new("sync-storm", "Waiting for the GPU too often", include_str!("sync_storm.rs"), Check::Thread(check))

@@ -226,6 +226,7 @@ fn add_to_sums(window: &mut Window, call: &Call) {
                 bucket_ns,
                 thread: call.thread,
                 op: call.op,
+                seen: 1,
                 calls: 1,
                 sum_ns: call.duration_ns,
                 max_ns: call.duration_ns,

@@ -561,7 +561,7 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	struct call_count *counter;
 	struct open_call *call;
 	struct api_spec *spec;
-	bool has_details;
+	bool has_details, ends_idle;
 	__u32 api;
 
 	if (!thread || !thread->wanted || paused)
@@ -597,8 +597,12 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	if (!counter || call->counted_only || counter->keep_min_ns == KEEP_NONE)
 		return 0;
 
+	/* Work that follows a wait ends a time in which the device had none. It is kept however short it is. */
+	ends_idle = spec->submits && thread->after_wait;
+	if (spec->waits || spec->submits)
+		thread->after_wait = spec->waits;
 	has_details = runqueue_ns || blocked_ns || spec->reads_more;
-	if (ns < counter->keep_min_ns) {
+	if (ns < counter->keep_min_ns && !ends_idle) {
 		struct detailed_call *record = recorder_place();
 
 		if (!record)

@@ -76,6 +76,7 @@ struct in6_addr {
 struct sock_common {
 	__u32 skc_daddr;
 	__u16 skc_dport;
+	__u16 skc_num;
 	unsigned short skc_family;
 	struct in6_addr skc_v6_daddr;
 } KERNEL_TYPE;

@@ -195,6 +195,8 @@ static __always_inline __u32 polled_fd(struct task_struct *task)
 
 	if ((call == SYS_POLL || call == SYS_PPOLL) && BPF_CORE_READ(regs, si) > 0)
 		bpf_probe_read_user(&fd, sizeof(fd), (void *)BPF_CORE_READ(regs, di));
+	else if (call == SYS_EPOLL_WAIT || call == SYS_EPOLL_PWAIT || call == SYS_EPOLL_PWAIT2)
+		fd = BPF_CORE_READ(regs, di);
 	return fd;
 }
 

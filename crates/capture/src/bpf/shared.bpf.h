@@ -80,6 +80,8 @@ struct thread_state {
 	/* Whether it was a timer that ended its last wait for a futex that got a record: who holds it is yet to be
 	 * seen. */
 	bool owes_waker;
+	/* Whether it has waited for the device since it last gave it work. */
+	bool after_wait;
 	/* The CPU it waited for, plus one, when another one took it in the end. */
 	__u16 queue_cpu;
 	__u32 poll_fd;

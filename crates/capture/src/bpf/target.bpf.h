@@ -20,6 +20,7 @@ static __always_inline void describe_socket(struct wait_target *target, struct s
 	if (BPF_CORE_READ(socket, type) == SOCKET_STREAM)
 		target->kind = TARGET_TCP;
 	target->port = bpf_ntohs(BPF_CORE_READ(sock, __sk_common.skc_dport));
+	target->device = BPF_CORE_READ(sock, __sk_common.skc_num);
 	if (family == FAMILY_INET6) {
 		BPF_CORE_READ_INTO(&target->name, sock, __sk_common.skc_v6_daddr);
 	} else {

@@ -327,6 +327,9 @@ struct api_spec {
 	__u32 learns;
 	/* How many of its own_operands are read. */
 	__u32 own_count;
+	/* Whether it returns when the device has done its work, and whether it gives the device work. */
+	__u32 waits;
+	__u32 submits;
 };
 
 /* What a row reads that only calls of its library have. Apart from the rest: most rows read nothing of the kind. */
@@ -478,8 +481,9 @@ struct thread_snapshot {
 struct wait_target {
 	/* A futex's address, a file's inode, or the peer's IPv6 address (IPv4 in its mapped form). */
 	__u64 name[2];
-	/* The device a file lives on, or the one it is. */
+	/* The device a file lives on, or the one it is; a socket's own port. */
 	__u32 device;
+	/* The peer's. */
 	__u16 port;
 	/* An enum target_kind; TARGET_KINDS for none. */
 	__u16 kind;

@@ -47,7 +47,9 @@ pub enum TargetName {
     },
     Peer {
         address: Ipv6Addr,
+        /// 0 for a socket that others connect to.
         port: u16,
+        own_port: u16,
     },
     Device(Device),
 }
@@ -163,7 +165,8 @@ fn decode_target(raw: types::wait_target) -> Option<Target> {
         TargetKind::Tcp | TargetKind::Socket => {
             // The bytes stand in memory as they do on the wire.
             let [first, second] = raw.name.map(|half| u128::from(half.swap_bytes()));
-            TargetName::Peer { address: Ipv6Addr::from(first << 64 | second), port: raw.port }
+            let address = Ipv6Addr::from(first << 64 | second);
+            TargetName::Peer { address, port: raw.port, own_port: raw.device as u16 }
         }
         TargetKind::Device => TargetName::Device(device),
         _ => TargetName::Inode { device, inode: raw.name[0] },
@@ -183,7 +186,8 @@ mod tests {
     #[test]
     fn a_peer_is_named_by_its_address() {
         let address = u64::from(u32::from_ne_bytes([10, 0, 0, 2])) << 32 | 0xffff_0000;
-        let TargetName::Peer { address, port } = target(TargetKind::Tcp, [0, address], 0, 8080).unwrap().name else {
+        let TargetName::Peer { address, port, .. } = target(TargetKind::Tcp, [0, address], 0, 8080).unwrap().name
+        else {
             panic!("no peer")
         };
         assert_eq!((address.to_ipv4_mapped().unwrap().to_string(), port), ("10.0.0.2".to_owned(), 8080));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use gpuwhy_model::{Explanation, Severity};
-use gpuwhy_questions::questions::findings::Findings;
+use gpuwhy_questions::questions::findings::{Findings, WhichPhase};
 use gpuwhy_questions::{Control, Length, Moment, Part};
 
 use super::newest_trace;
@@ -35,6 +35,10 @@ pub struct Explain {
     /// Only what this process suffers from.
     #[arg(long)]
     pid: Option<u32>,
+    /// Which phase to look at, where no times are given: `steady`, what the program does once it has loaded and warmed up, or
+    /// `all` [default: steady].
+    #[arg(long)]
+    phase: Option<WhichPhase>,
     /// Show what was found when the trace ended, rather than look for it again.
     #[arg(long, conflicts_with_all = ["since", "from", "to", "pid"])]
     stored: bool,
@@ -63,7 +67,7 @@ impl Explain {
 
     fn question(&self) -> Findings {
         let part = Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid };
-        Findings { part, stored: self.stored }
+        Findings { part, stored: self.stored, phase: self.phase }
     }
 }
 

@@ -78,5 +78,5 @@ fn ask(traces: &Traces, control: &Control) -> Result<Explanation, AskError> {
     let part = Part { since: Some(Length(SPAN)), ..Part::default() };
     let asked = Asked { control: control.clone(), ..Asked::new(traces, &NoHost) };
     asked.go_on()?;
-    Findings { part, stored: false }.ask(&asked)
+    Findings { part, ..Findings::default() }.ask(&asked)
 }

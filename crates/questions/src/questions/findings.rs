@@ -1,5 +1,7 @@
-use clap::Args;
-use gpuwhy_model::Explanation;
+use clap::{Args, ValueEnum};
+use gpuwhy_analysis::WorkSecond;
+use gpuwhy_model::{Explanation, Phase, PhaseName};
+use gpuwhy_store::Value;
 use gpuwhy_window::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,19 @@ pub struct Findings {
     #[arg(long, conflicts_with_all = ["since", "from", "to", "pid"])]
     #[serde(default)]
     pub stored: bool,
+    /// Which phase to look at, where no times are given: `steady`, what the program does once it has loaded and warmed up, or
+    /// `all` [default: steady].
+    #[arg(long)]
+    #[serde(default)]
+    pub phase: Option<WhichPhase>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhichPhase {
+    #[default]
+    Steady,
+    All,
 }
 
 impl Ask for Findings {
@@ -33,12 +48,53 @@ impl Ask for Findings {
         }
         let reading = asked.read(&self.part)?;
         asked.progress(0.1, "reading the trace");
-        let window = reading.window()?;
+        let phases = phases(&reading)?;
+        let is_asked =
+            |phase: &&Phase| phase.name == PhaseName::Steady && self.phase.unwrap_or_default() == WhichPhase::Steady;
+        let steady = phases.iter().find(is_asked);
+        let scope = match steady {
+            Some(steady) => Scope { from_ns: Some(steady.from_ns), to_ns: Some(steady.to_ns), ..reading.scope },
+            None => reading.scope,
+        };
+        let window = reading.window_of(&scope)?;
         asked.go_on()?;
         asked.progress(0.7, "looking for causes");
-        Ok(gpuwhy_analysis::explain(&window))
+        let mut explanation = gpuwhy_analysis::explain(&window);
+        explanation.window = reading.span;
+        if steady.is_some() {
+            explanation.gpus.iter_mut().for_each(|gpu| gpu.phase = PhaseName::Steady.as_str().to_owned());
+        }
+        explanation.phases = phases;
+        Ok(explanation)
     }
 }
+
+/// The phases of the whole trace; none where a part of it was asked for.
+fn phases(reading: &Reading) -> Result<Vec<Phase>, AskError> {
+    #[derive(Deserialize)]
+    struct Row {
+        bucket_ns: u64,
+        launches: u64,
+        loading_ns: u64,
+    }
+    if reading.scope.from_ns.is_some() || reading.scope.to_ns.is_some() || reading.trace.version() < MEANINGS_SINCE {
+        return Ok(Vec::new());
+    }
+    let pid = reading.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
+    let rows = reading.select::<Row>(SECONDS, &[pid.clone(), pid])?;
+    let second = |row: Row| WorkSecond { bucket_ns: row.bucket_ns, launches: row.launches, loading_ns: row.loading_ns };
+    Ok(gpuwhy_analysis::phases(&rows.into_iter().map(second).collect::<Vec<_>>(), reading.span))
+}
+
+/// The version from which on the trace says what functions mean.
+const MEANINGS_SINCE: u32 = 5;
+
+const SECONDS: &str = "
+SELECT c.bucket_ns, sum(CASE WHEN o.is_launch = 1 THEN c.estimate ELSE 0 END) AS launches,
+  sum(CASE WHEN o.class = 'module' THEN c.sum_ns ELSE 0 END) AS loading_ns
+FROM call_counts AS c JOIN ops AS o ON o.id = c.op_id JOIN threads AS t ON t.id = c.thread_id
+  JOIN processes AS p ON p.id = t.process_id
+WHERE ? IS NULL OR p.pid = ? GROUP BY c.bucket_ns ORDER BY c.bucket_ns";
 
 /// What the last session that was explained left in the trace.
 pub(super) fn stored(reading: &Reading) -> Result<Explanation, AskError> {

@@ -1,7 +1,7 @@
 //! The stacks that loaded records cite, and how the walks over stacks ended.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gpuwhy_model::{Frame, PythonEnd, StackId, StackSample, StackWalks, ThreadId, WalkEnd, WalksEnded};
@@ -24,6 +24,7 @@ const SAMPLE_NS: u64 = 20_000_000;
 pub(super) fn load_sums(source: &Source<'_>, scope: &Scope, window: &mut Window) -> rusqlite::Result<()> {
     let buckets = bucket_bounds(scope);
     load_samples(source, window, buckets)?;
+    load_moments(source, window, buckets)?;
     window.stack_walks = walks(source, buckets)?;
     Ok(())
 }
@@ -41,6 +42,27 @@ fn load_samples(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> 
         window.samples.push(StackSample { bucket_ns, thread: ThreadId(thread), stack: StackId(stack), count });
         Ok(())
     })
+}
+
+/// The last ones, where there are very many.
+fn load_moments(source: &Source<'_>, window: &mut Window, buckets: [i64; 2]) -> rusqlite::Result<()> {
+    if !source.has("stack_samples", "count") {
+        return Ok(());
+    }
+    let callers: BTreeSet<ThreadId> = window.call_sums.iter().map(|sum| sum.thread).collect();
+    let sql = "SELECT bucket_ns, thread_id, stack_id, count FROM stack_samples
+        WHERE bucket_ns >= ? AND bucket_ns < ? ORDER BY bucket_ns DESC LIMIT 200000";
+    source.each(sql, buckets, |row| {
+        let (Some(thread), Some(stack)) = (id(row, 1)?, id(row, 2)?) else { return Ok(()) };
+        let (bucket_ns, thread, stack, count) =
+            (unsigned(row, 0)?, ThreadId(thread), StackId(stack), unsigned(row, 3)?);
+        if callers.contains(&thread) {
+            window.moments.push(StackSample { bucket_ns, thread, stack, count });
+        }
+        Ok(())
+    })?;
+    window.moments.reverse();
+    Ok(())
 }
 
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {

@@ -67,6 +67,7 @@ fn second_of_calls(row: &Row<'_>, thread: ThreadId, op: OpId) -> rusqlite::Resul
         bucket_ns: unsigned(row, 0)?,
         thread,
         op,
+        seen,
         calls,
         sum_ns: scaled(unsigned(row, 5)?, seen, calls),
         max_ns: unsigned(row, 6)?,

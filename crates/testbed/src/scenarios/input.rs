@@ -41,3 +41,19 @@ pub(super) const PYTHON_DATALOADER: Scenario = Scenario {
     needs: &[Need::Python],
     stage: |stage| Ok(stage.python().blame(Blame::Named)),
 };
+
+pub(super) const CHILD_PER_STEP: Scenario = Scenario {
+    name: "child-per-step",
+    summary: "every step of a Python job starts a process and waits for its end",
+    cause: Some("child-wait"),
+    needs: &[Need::Python],
+    stage: |stage| Ok(stage.python().blame(Blame::Named)),
+};
+
+pub(super) const SLOW_READER: Scenario = Scenario {
+    name: "slow-reader",
+    summary: "the process that reads what a Python job writes takes longer than a step",
+    cause: Some("output-blocked"),
+    needs: &[Need::Python],
+    stage: |stage| Ok(stage.python().blame(Blame::Named)),
+};

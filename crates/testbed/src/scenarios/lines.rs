@@ -78,7 +78,7 @@ mod tests {
     use std::path::Path;
 
     /// No line can be changed: the limit of a control group stops the job, the GPU is busy, a client has nothing to ask.
-    const WITHOUT_BLAMED_LINE: &[&str] = &["cpu-quota", "long-kernels", "idle-server"];
+    const WITHOUT_BLAMED_LINE: &[&str] = &["cpu-quota", "child-per-step", "slow-reader", "long-kernels", "idle-server"];
 
     #[test]
     fn every_scenario_that_has_a_line_to_change_names_it() {

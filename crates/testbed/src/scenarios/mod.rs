@@ -45,6 +45,8 @@ pub const SCENARIOS: &[Scenario] = &[
     input::SLOW_WORKER_IO,
     input::SLOW_QUEUE,
     input::PYTHON_DATALOADER,
+    input::CHILD_PER_STEP,
+    input::SLOW_READER,
     calls::SLOW_IOCTL,
     calls::SYNC_PER_OP,
     calls::TINY_KERNELS,

@@ -1,4 +1,4 @@
-//! Jobs that look slow although nothing is wrong with the machine.
+//! Jobs that are slow although nothing is wrong with the machine.
 
 use super::stage::alone;
 use super::{Scenario, truth::Blame};
@@ -13,10 +13,10 @@ pub(super) const LONG_KERNELS: Scenario = Scenario {
 
 pub(super) const APP_COMPUTES: Scenario = Scenario {
     name: "app-computes",
-    summary: "the job computes on the CPU between its launches",
-    cause: None,
+    summary: "the job computes on the CPU between its steps, when the GPU has nothing to do",
+    cause: Some("host-compute"),
     needs: &[],
-    stage: |stage| Ok(stage.blame(Blame::Nobody)),
+    stage: |stage| Ok(stage.blame(Blame::Victim)),
 };
 
 pub(super) const SLEEPS_ON_PURPOSE: Scenario = Scenario {

@@ -4,6 +4,7 @@ import { Answered, useAnswer } from "../../parts/asked";
 import { BasisNote } from "../../parts/basis";
 import { part, type Query } from "../../route";
 import { FindingCard } from "./finding";
+import { Gpus } from "./gpus";
 import { Healthy, RuledOut } from "./ruled_out";
 import { ThreadBars } from "../../parts/thread_bars";
 import { Panel } from "../../parts/panel";
@@ -25,6 +26,7 @@ function Explained({ explanation }: { explanation: Explanation }) {
   const [problems, remarks] = split(findings);
   return (
     <>
+      <Gpus explanation={explanation} />
       {problems.length === 0 && <Healthy explanation={explanation} />}
       {problems.map((finding, index) => (
         <FindingCard key={finding.id} finding={finding} isFirst={index === 0} />

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use gpuwhy_model::{
-    Breakdown, Coverage, Evidence, Explanation, Finding, Place, Role, RuledOut, Severity, TimePart, WalkEnd, WalksEnded,
+    Breakdown, Coverage, Evidence, Explanation, Finding, PhaseName, Place, Role, RuledOut, Severity, TimePart, WalkEnd,
+    WalksEnded,
 };
 
 use crate::print::safe;
@@ -11,6 +12,10 @@ use gpuwhy_questions::units::{count, duration, percent};
 
 /// Findings that are told in full; the rest get a line each.
 const IN_FULL: usize = 2;
+/// What a host did while a GPU was idle: so many lines.
+const IDLE_BECAUSE: usize = 4;
+/// A GPU that is idle for more of its time waits for something.
+const MUCH_IDLE: f64 = 0.2;
 /// Threads whose time is shown.
 const THREADS: usize = 2;
 /// Suspects whose innocence is explained; the rest are named.
@@ -22,6 +27,7 @@ const WIDTH: usize = 96;
 pub fn page(explanation: &Explanation) -> String {
     let mut page = String::new();
     let (told, mentioned) = split(&explanation.findings);
+    gpus(&mut page, explanation);
     verdict(&mut page, explanation);
     for finding in &told {
         in_full(&mut page, finding);
@@ -33,6 +39,28 @@ pub fn page(explanation: &Explanation) -> String {
     }
     basis(&mut page, explanation);
     page
+}
+
+/// How long each GPU had nothing to do, and what the host did meanwhile.
+fn gpus(page: &mut String, explanation: &Explanation) {
+    for gpu in &explanation.gpus {
+        let [least, most] = gpu.interval;
+        let of = if gpu.phase == PhaseName::Steady.as_str() { "of its steady state" } else { "of the time" };
+        let between = format!("between {} and {}", points(least), points(most));
+        let idle = points(gpu.idle_share);
+        let _ = writeln!(page, "\x1b[1mGPU {} was idle {idle} {of}\x1b[0m ({between}, {})", gpu.device, gpu.known_by);
+        for because in gpu.idle_because.iter().take(IDLE_BECAUSE) {
+            let cause = because.finding.as_ref().and_then(|id| explanation.findings.iter().find(|one| one.id == *id));
+            let cause = cause.map_or_else(String::new, |finding| format!(" ({})", finding.cause));
+            let part = points(because.share_of_idle * gpu.idle_share);
+            let _ = writeln!(page, "  {part:>7}  {}{cause}", because.why);
+        }
+        let _ = writeln!(page);
+    }
+}
+
+fn points(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
 /// Grave ones in full, as many as fit, harmless ones never but for a single one.
@@ -50,6 +78,8 @@ fn verdict(page: &mut String, explanation: &Explanation) {
     }
     let text = if explanation.threads.is_empty() {
         "Nothing fed a GPU in this time, so there is nothing to explain."
+    } else if explanation.gpus.iter().any(|gpu| gpu.idle_share >= MUCH_IDLE) {
+        "Nobody gave the GPU more to do, and nothing grave held up those who do."
     } else {
         "Nothing on this host keeps the GPU waiting."
     };
@@ -239,6 +269,8 @@ mod tests {
             version: "1".into(),
             window: Span { from_ns: 0, to_ns: 1_000_000_000 },
             coverage: Coverage::default(),
+            phases: Vec::new(),
+            gpus: Vec::new(),
             findings,
             ruled_out: Vec::new(),
             threads: Vec::new(),

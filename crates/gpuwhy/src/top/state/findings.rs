@@ -85,6 +85,8 @@ pub mod tests {
             version: "1".into(),
             window: Span { from_ns: 0, to_ns: 1_000_000_000 },
             coverage: Coverage::default(),
+            phases: Vec::new(),
+            gpus: Vec::new(),
             findings,
             ruled_out: Vec::new(),
             threads: Vec::new(),

@@ -1,0 +1,229 @@
+//! What a process has asked of a GPU and does not know to be done.
+
+use std::collections::HashMap;
+
+use gpuwhy_model::{Span, ThreadId};
+
+/// What a call does to the work that a GPU has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// Work for a stream.
+    Submit(u64),
+    /// A place between what a stream was given, that somebody may wait for.
+    Mark { event: u64, stream: u64 },
+    /// Returns when the work is done.
+    Wait(Scope),
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scope {
+    All,
+    Stream(u64),
+    Event(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All is done.
+    Idle,
+    /// Somebody waits for it.
+    Busy,
+    /// It has work, and nobody waits.
+    Unknown,
+}
+
+/// Follows the calls of a process in the order of time.
+pub struct Outstanding {
+    /// When each stream that may have work was last given some.
+    streams: HashMap<u64, u64>,
+    /// Where an event lies: in which stream, since when.
+    events: HashMap<u64, (u64, u64)>,
+    waits: u32,
+    state: State,
+    since_ns: u64,
+    /// How long it has been given work since somebody last waited.
+    submitting_ns: u64,
+    starved_ns: u64,
+    states: Vec<(Span, State, Option<ThreadId>)>,
+}
+
+/// Programs make new events all the time; so many are remembered.
+const MOST_EVENTS: usize = 1 << 16;
+
+impl Outstanding {
+    pub fn new(from_ns: u64, first: State) -> Self {
+        Self {
+            streams: HashMap::new(),
+            events: HashMap::new(),
+            waits: 0,
+            state: first,
+            since_ns: from_ns,
+            submitting_ns: 0,
+            starved_ns: 0,
+            states: Vec::new(),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The first work. Nobody is late before there is any.
+    pub fn begin(&mut self, at_ns: u64, stream: u64) {
+        self.streams.insert(stream, at_ns);
+        self.turn(at_ns, State::Unknown, None);
+    }
+
+    pub fn submit(&mut self, at_ns: u64, stream: u64, by: ThreadId) {
+        self.streams.insert(stream, at_ns);
+        if self.state == State::Idle {
+            self.turn(at_ns, State::Unknown, Some(by));
+        }
+    }
+
+    pub fn mark(&mut self, at_ns: u64, event: u64, stream: u64) {
+        if self.events.len() >= MOST_EVENTS {
+            self.events.clear();
+        }
+        self.events.insert(event, (stream, at_ns));
+    }
+
+    pub fn begin_wait(&mut self, at_ns: u64, has_to_wait: bool) {
+        if !has_to_wait {
+            return;
+        }
+        self.waits += 1;
+        if self.state == State::Unknown {
+            self.turn(at_ns, State::Busy, None);
+        }
+    }
+
+    pub fn end_wait(&mut self, at_ns: u64, began_ns: u64, scope: Scope, had_to_wait: bool) {
+        self.waits = self.waits.saturating_sub(u32::from(had_to_wait));
+        // What others have asked for since the wait began may not be done.
+        match scope {
+            Scope::All => self.streams.retain(|_, last_ns| *last_ns > began_ns),
+            Scope::Stream(stream) => self.done(stream, began_ns),
+            Scope::Event(event) => {
+                if let Some(&(stream, marked_ns)) = self.events.get(&event) {
+                    self.done(stream, marked_ns);
+                }
+            }
+        }
+        if !had_to_wait {
+            self.starved_ns = self.starved_ns.saturating_add(self.submitting_ns + self.unknown_until(at_ns));
+        }
+        self.submitting_ns = 0;
+        let next = match (self.streams.is_empty(), self.waits) {
+            (true, _) => State::Idle,
+            (false, 0) => State::Unknown,
+            (false, _) => State::Busy,
+        };
+        if next != self.state {
+            self.turn(at_ns, next, None);
+        }
+    }
+
+    /// Up to here, a stream has done its work. The default stream waits for all others of its kind.
+    fn done(&mut self, stream: u64, until_ns: u64) {
+        const DEFAULT: u64 = 0;
+        match stream {
+            DEFAULT => self.streams.retain(|_, last_ns| *last_ns > until_ns),
+            _ => {
+                if self.streams.get(&stream).is_some_and(|last_ns| *last_ns <= until_ns) {
+                    self.streams.remove(&stream);
+                }
+            }
+        }
+    }
+
+    fn unknown_until(&self, at_ns: u64) -> u64 {
+        if self.state == State::Unknown { at_ns.saturating_sub(self.since_ns) } else { 0 }
+    }
+
+    fn turn(&mut self, at_ns: u64, next: State, by: Option<ThreadId>) {
+        self.submitting_ns = self.submitting_ns.saturating_add(self.unknown_until(at_ns));
+        if at_ns > self.since_ns {
+            self.states.push((Span { from_ns: self.since_ns, to_ns: at_ns }, self.state, by));
+        }
+        (self.state, self.since_ns) = (next, at_ns.max(self.since_ns));
+    }
+
+    /// All states in the order of time, each with who ended it, and how long the host was late.
+    pub fn finish(mut self, to_ns: u64) -> (Vec<(Span, State, Option<ThreadId>)>, u64) {
+        self.turn(to_ns, State::Unknown, None);
+        (self.states, self.starved_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREAD: ThreadId = ThreadId(1);
+
+    fn states(outstanding: Outstanding, to_ns: u64) -> Vec<(u64, u64, State)> {
+        let (states, _) = outstanding.finish(to_ns);
+        states.into_iter().map(|(span, state, _)| (span.from_ns, span.to_ns, state)).collect()
+    }
+
+    #[test]
+    fn from_a_wait_that_returned_to_the_next_work_the_gpu_is_idle() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.submit(10, 1, THREAD);
+        gpu.begin_wait(30, true);
+        gpu.end_wait(50, 30, Scope::Stream(1), true);
+        gpu.submit(80, 1, THREAD);
+        let expected = [
+            (0, 10, State::Idle),
+            (10, 30, State::Unknown),
+            (30, 50, State::Busy),
+            (50, 80, State::Idle),
+            (80, 90, State::Unknown),
+        ];
+        assert_eq!(states(gpu, 90), expected);
+    }
+
+    #[test]
+    fn a_wait_for_one_stream_leaves_the_work_of_another() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.submit(10, 1, THREAD);
+        gpu.submit(20, 2, THREAD);
+        gpu.begin_wait(30, true);
+        gpu.end_wait(50, 30, Scope::Stream(1), true);
+        assert_eq!(gpu.state(), State::Unknown);
+        gpu.end_wait(60, 60, Scope::All, false);
+        assert_eq!(gpu.state(), State::Idle);
+    }
+
+    #[test]
+    fn work_that_another_thread_asks_for_during_a_wait_is_not_done_with_it() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.submit(10, 1, THREAD);
+        gpu.begin_wait(20, true);
+        gpu.submit(30, 1, ThreadId(2));
+        gpu.end_wait(40, 20, Scope::Stream(1), true);
+        assert_eq!(gpu.state(), State::Unknown);
+    }
+
+    #[test]
+    fn an_event_is_as_far_as_its_stream_was_when_it_was_recorded() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.submit(10, 1, THREAD);
+        gpu.mark(20, 7, 1);
+        gpu.end_wait(30, 25, Scope::Event(7), false);
+        assert_eq!(gpu.state(), State::Idle);
+        gpu.submit(40, 1, THREAD);
+        gpu.end_wait(50, 45, Scope::Event(7), false);
+        assert_eq!(gpu.state(), State::Unknown, "the work came after the event");
+    }
+
+    #[test]
+    fn a_wait_that_did_not_have_to_wait_says_that_the_host_was_late() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.submit(10, 1, THREAD);
+        gpu.end_wait(70, 69, Scope::Stream(1), false);
+        assert_eq!(gpu.finish(100).1, 60);
+    }
+}

@@ -1,0 +1,126 @@
+//! Parts of a run: loading, warm-up, what it does from then on, and its end. Found from the work that each second brings.
+
+use gpuwhy_model::{Phase, PhaseName, Span};
+
+/// What all threads asked of the GPUs in about one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkSecond {
+    /// When it begins.
+    pub bucket_ns: u64,
+    pub launches: u64,
+    /// In calls that load code.
+    pub loading_ns: u64,
+}
+
+/// A second with less than this part of the usual work is not one of the steady state's first.
+const LEAST_OF_USUAL: f64 = 0.6;
+
+/// A second in which code was loaded for longer is warm-up, if the later ones have none of it.
+const LOADING_NS: u64 = 50_000_000;
+
+/// The steady state must have so many seconds, and this part of those with work.
+const LEAST_SECONDS: usize = 2;
+const LEAST_PART: f64 = 0.5;
+
+/// What comes after the last work is a phase of its own from this part of the steady state on.
+const LONG_END: f64 = 0.2;
+
+/// In the order of time. Empty where the run has no parts that differ.
+pub fn phases(seconds: &[WorkSecond], span: Span) -> Vec<Phase> {
+    let Some((first, last)) = working(seconds) else { return Vec::new() };
+    let steady = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
+    let is_enough =
+        last + 1 - steady >= LEAST_SECONDS && (last + 1 - steady) as f64 >= LEAST_PART * (last + 1 - first) as f64;
+    if !is_enough {
+        return Vec::new();
+    }
+    let begins_ns =
+        |at: usize| seconds.get(at).map_or(span.to_ns, |second| second.bucket_ns.clamp(span.from_ns, span.to_ns));
+    let steady_ns = if steady == 0 { span.from_ns } else { begins_ns(steady) };
+    let end_ns = begins_ns(last + 1);
+    let has_end = (span.to_ns - end_ns) as f64 > LONG_END * (end_ns - steady_ns) as f64;
+    let first_ns = if first == 0 { span.from_ns } else { begins_ns(first) };
+    let steady_to_ns = if has_end { end_ns } else { span.to_ns };
+    let all = [
+        (PhaseName::Load, span.from_ns, first_ns),
+        (PhaseName::WarmUp, first_ns, steady_ns),
+        (PhaseName::Steady, steady_ns, steady_to_ns),
+        (PhaseName::End, steady_to_ns, span.to_ns),
+    ];
+    let phase = |(name, from_ns, to_ns)| Phase { name, from_ns, to_ns, steps: None, step_p50_ns: None };
+    all.into_iter().filter(|(_, from_ns, to_ns)| from_ns < to_ns).map(phase).collect()
+}
+
+/// The first and the last second with work.
+fn working(seconds: &[WorkSecond]) -> Option<(usize, usize)> {
+    let has_work = |second: &WorkSecond| second.launches > 0;
+    Some((seconds.iter().position(has_work)?, seconds.iter().rposition(has_work)?))
+}
+
+/// How many seconds pass before the work is as it stays.
+fn warmed_up(seconds: &[WorkSecond]) -> Option<usize> {
+    let mut launches: Vec<u64> =
+        seconds.iter().map(|second| second.launches).filter(|&launches| launches > 0).collect();
+    launches.sort_unstable();
+    let usual = *launches.get(launches.len() / 2)? as f64;
+    let starts = seconds.iter().position(|second| second.launches as f64 >= LEAST_OF_USUAL * usual)?;
+    // Whoever loads code all the time has no warm-up but a problem.
+    let (early, late) = seconds.split_at(seconds.len().div_ceil(3));
+    let loads = |second: &WorkSecond| second.loading_ns >= LOADING_NS;
+    let loaded = if late.iter().any(loads) { 0 } else { early.iter().rposition(loads).map_or(0, |last| last + 1) };
+    Some(starts.max(loaded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn seconds(launches: &[u64], loading: &[usize]) -> Vec<WorkSecond> {
+        let second = |(at, &launches): (usize, &u64)| {
+            let loading_ns = if loading.contains(&at) { LOADING_NS } else { 0 };
+            WorkSecond { bucket_ns: at as u64 * S, launches, loading_ns }
+        };
+        launches.iter().enumerate().map(second).collect()
+    }
+
+    fn found(launches: &[u64], loading: &[usize]) -> Vec<(&'static str, u64, u64)> {
+        let phases = phases(&seconds(launches, loading), Span { from_ns: 0, to_ns: launches.len() as u64 * S });
+        phases.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect()
+    }
+
+    #[test]
+    fn imports_come_before_the_first_work_and_are_not_steady_state() {
+        assert_eq!(found(&[0, 0, 0, 40, 100, 100, 90], &[]), [("load", 0, 3), ("warm-up", 3, 4), ("steady", 4, 7)]);
+    }
+
+    #[test]
+    fn a_run_that_is_the_same_all_the_time_is_all_steady() {
+        assert_eq!(found(&[100, 100, 100], &[]), [("steady", 0, 3)]);
+    }
+
+    #[test]
+    fn code_that_is_loaded_first_is_warm_up_and_code_that_is_always_loaded_is_not() {
+        assert_eq!(found(&[100, 100, 100, 100, 100, 100], &[0]), [("warm-up", 0, 1), ("steady", 1, 6)]);
+        assert_eq!(found(&[100; 6], &[0, 1, 2, 3, 4, 5]), [("steady", 0, 6)]);
+    }
+
+    #[test]
+    fn a_long_time_after_the_last_work_is_the_end_and_a_short_one_is_not() {
+        assert_eq!(found(&[100, 100, 100, 100, 0, 0], &[]), [("steady", 0, 4), ("end", 4, 6)]);
+        assert_eq!(found(&[100, 100, 100, 100, 100, 100, 100, 0], &[]), [("steady", 0, 8)]);
+    }
+
+    #[test]
+    fn a_pause_is_part_of_what_a_program_does() {
+        assert_eq!(found(&[0, 100, 100, 0, 0, 0, 100, 100], &[]), [("load", 0, 1), ("steady", 1, 8)]);
+    }
+
+    #[test]
+    fn a_run_without_work_or_with_a_moment_of_it_has_no_phases() {
+        assert_eq!(found(&[], &[]), []);
+        assert_eq!(found(&[0, 0, 0], &[]), []);
+        assert_eq!(found(&[0, 0, 100], &[]), []);
+    }
+}

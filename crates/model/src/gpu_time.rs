@@ -1,0 +1,72 @@
+//! The time of a GPU: how long it worked, how long it had nothing to do, and what the host did meanwhile.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Evidence;
+use crate::api::words;
+use crate::moment::UnixNs;
+
+words! {
+    /// A part of a program's run.
+    PhaseName {
+        /// Before its first work for the GPU: imports, loading.
+        Load = "load",
+        /// The first work, which loads code and fills caches.
+        WarmUp = "warm-up",
+        /// What it does from then on.
+        Steady = "steady",
+        /// A long time without any work for the GPU, with work before and after.
+        Idle = "idle",
+        /// After its last work for the GPU.
+        End = "end",
+    }
+}
+
+/// From when to when a phase lasted.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+pub struct Phase {
+    pub name: PhaseName,
+    #[schemars(with = "UnixNs")]
+    pub from_ns: u64,
+    #[schemars(with = "UnixNs")]
+    pub to_ns: u64,
+    /// Steps of the thread that feeds the GPU most, where they are known.
+    pub steps: Option<u64>,
+    pub step_p50_ns: Option<u64>,
+}
+
+/// Where the time of one GPU went in a phase, as far as the host can tell.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+pub struct GpuTime {
+    pub device: u32,
+    pub uuid: Option<String>,
+    /// The phase that the times are of; `all` for the whole window.
+    pub phase: String,
+    /// Somebody waited for its work.
+    pub busy_ns: u64,
+    /// All that was asked of it was done, and nothing new had come.
+    pub idle_ns: u64,
+    /// It had been given work, and nobody waited for the end of it.
+    pub unknown_ns: u64,
+    /// Of the busy time, what it spent on talking to other GPUs.
+    pub communicating_ns: u64,
+    /// How the idle time is known.
+    pub known_by: Evidence,
+    /// Share of the time in which it was idle: the best estimate.
+    pub idle_share: f64,
+    /// The share lies between these.
+    pub interval: [f64; 2],
+    /// What the host did while it was idle, the most first.
+    pub idle_because: Vec<IdleBecause>,
+}
+
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+pub struct IdleBecause {
+    /// The finding that explains it, where one does.
+    pub finding: Option<String>,
+    /// What the thread did that would have had to feed the GPU.
+    pub why: String,
+    pub ns: u64,
+    pub share_of_idle: f64,
+}

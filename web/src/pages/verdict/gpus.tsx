@@ -1,0 +1,41 @@
+/** How long each GPU had nothing to do, and what the host did meanwhile. */
+import type { Explanation, GpuTime } from "../../answers";
+import { Panel } from "../../parts/panel";
+import { share } from "../../units";
+
+export function Gpus({ explanation }: { explanation: Explanation }) {
+  if (explanation.gpus.length === 0) return null;
+  return (
+    <Panel title="The GPU's time" about="As far as the host's calls tell: from a wait that returned to the next work.">
+      {explanation.gpus.map((gpu) => (
+        <Gpu key={gpu.device} gpu={gpu} explanation={explanation} />
+      ))}
+    </Panel>
+  );
+}
+
+function Gpu({ gpu, explanation }: { gpu: GpuTime; explanation: Explanation }) {
+  const of = gpu.phase === "steady" ? "of its steady state" : "of the time";
+  const [least, most] = gpu.interval;
+  return (
+    <>
+      <p>
+        GPU {gpu.device} was idle <b>{share(gpu.idle_share)}</b> {of}, between {share(least)} and {share(most)} (
+        {gpu.known_by}).
+      </p>
+      <ul>
+        {gpu.idle_because.slice(0, 4).map((because) => (
+          <li key={because.why + (because.finding ?? "")}>
+            {share(because.share_of_idle * gpu.idle_share)}: {because.why}
+            {causeOf(explanation, because.finding)}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function causeOf(explanation: Explanation, id: string | null): string {
+  const finding = explanation.findings.find((one) => one.id === id);
+  return finding ? ` (${finding.cause})` : "";
+}

@@ -2,7 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -139,12 +139,17 @@ impl Tracing {
         }
     }
 
-    /// How long it takes to end after a signal.
+    /// How long it takes to end after a signal, as far as it has a CPU whenever it wants one.
     pub fn end_by(&mut self, signal: i32) -> (Duration, ExitStatus) {
+        let mut queued = Queued::since_now(self.pid());
         let start = Instant::now();
         self.signal(signal);
-        let status = self.wait_exit();
-        (start.elapsed(), status)
+        let status = wait_until("it ends", || {
+            queued.look();
+            self.child.try_wait().unwrap()
+        });
+        self.log.extend(self.lines.iter());
+        (start.elapsed().saturating_sub(queued.total()), status)
     }
 
     /// Ctrl-C, and the finished trace.
@@ -166,6 +171,36 @@ impl Drop for Tracing {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// How long the threads of a process wait for a CPU, by the kernel's own clock.
+pub struct Queued {
+    pid: u32,
+    /// Of each thread: when looked at first, and last. A thread that has ended keeps its last.
+    threads: HashMap<u32, (u64, u64)>,
+}
+
+impl Queued {
+    pub fn since_now(pid: u32) -> Self {
+        let mut queued = Self { pid, threads: HashMap::new() };
+        queued.look();
+        queued
+    }
+
+    pub fn look(&mut self) {
+        for entry in std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten() {
+            let clocks = std::fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
+            let queued = clocks.split_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+            let tid = entry.file_name().to_str().and_then(|tid| tid.parse().ok());
+            if let (Some(tid), Some(ns)) = (tid, queued) {
+                self.threads.entry(tid).or_insert((ns, ns)).1 = ns;
+            }
+        }
+    }
+
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.threads.values().map(|(first, last)| last - first).sum())
     }
 }
 

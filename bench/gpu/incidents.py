@@ -182,23 +182,34 @@ def line(run: dict) -> str:
     gpu = (run.get("gpus") or [{}])[0]
     idle = f"idle {gpu['idle_share']:.0%} {gpu['interval']}" if gpu else ""
     where = next((one["where"][:1] for one in run.get("said", [])), "")
-    expected = "+".join("/".join(causes) for causes in run["expected"]) if run["mode"] == "fault" else "nothing"
     error = " " + run["error"].strip().splitlines()[-1][:200] if run.get("error") else ""
-    return f"{run['program']:<22} {run['mode']:<8} {run['verdict']:<12} {expected:<28} said: {said or 'nothing'} {where} {run.get('line', '')} {idle}{error}"
+    return f"{run['program']:<22} {run['mode']:<8} {run['verdict']:<12} {expected_of(run):<28} said: {said or 'nothing'} {where} {run.get('line', '')} {idle}{error}"
 
 
 def print_table(runs: list[dict]) -> None:
     print()
     for run in runs:
         print(line(run))
-    whole = [run for run in runs if run["verdict"] != "broken"]
-    faults = [run for run in whole if run["mode"] == "fault"]
-    healthy = [run for run in whole if run["mode"] == "healthy"]
-    first = sum(bool(run.get("first_right")) for run in faults)
-    print(f"\nfirst cause right in {first} of {len(faults)} faults; all causes in {sum(run['verdict'] == 'right' for run in faults)}")
-    print(f"nothing grave in {sum(run['verdict'] == 'right' for run in healthy)} of {len(healthy)} healthy runs")
-    print(f"culprit right in {sum(bool(run.get('culprit_right')) for run in faults)}, line first in {sum(run.get('line') == 'first' for run in faults)}")
-    print(f"{len(runs) - len(whole)} programs did not run")
+    print(f"\n{summary(runs)}")
+    print(f"{sum(run['verdict'] == 'broken' for run in runs)} programs did not run")
+
+
+def summary(runs: list[dict]) -> str:
+    """The counts of all runs that ended, in a sentence."""
+    faults = [run for run in runs if run["mode"] == "fault" and run["verdict"] != "broken"]
+    healthy = [run for run in runs if run["mode"] == "healthy" and run["verdict"] != "broken"]
+    count = lambda test: sum(1 for run in faults if test(run))
+    return (
+        f"First cause right in {count(lambda run: run.get('first_right'))} of {len(faults)}, "
+        f"all causes in {count(lambda run: run['verdict'] == 'right')}, "
+        f"culprit in {count(lambda run: run.get('culprit_right'))}, "
+        f"line first in {count(lambda run: run.get('line') == 'first')}; "
+        f"nothing grave in {sum(run['verdict'] == 'right' for run in healthy)} of {len(healthy)} healthy twins."
+    )
+
+
+def expected_of(run: dict) -> str:
+    return " + ".join("/".join(causes) for causes in run["expected"]) if run["mode"] == "fault" else "nothing"
 
 
 def report_on(files: list[Path]) -> int:
@@ -210,20 +221,13 @@ def report_on(files: list[Path]) -> int:
     for file in sorted(files):
         kept = json.loads(file.read_text())
         runs = kept["runs"]
-        faults = [run for run in runs if run["mode"] == "fault" and run["verdict"] != "broken"]
-        healthy = [run for run in runs if run["mode"] == "healthy" and run["verdict"] != "broken"]
-        count = lambda test: sum(1 for run in faults if test(run))
         print(f"\n## {file.stem.removeprefix('gpu-incidents-')}\n")
-        print(f"Build {kept['commit']}, version {kept['version']}. First cause right in {count(lambda run: run.get('first_right'))} of {len(faults)}, ", end="")
-        print(f"all causes in {count(lambda run: run['verdict'] == 'right')}, culprit in {count(lambda run: run.get('culprit_right'))}, ", end="")
-        print(f"line first in {count(lambda run: run.get('line') == 'first')}; ", end="")
-        print(f"nothing grave in {sum(run['verdict'] == 'right' for run in healthy)} of {len(healthy)} healthy twins.\n")
+        print(f"Build {kept['commit']}, version {kept['version']}. {summary(runs)}\n")
         print("| program | expected | said, with its severity and share of the steady state | |\n|---|---|---|---|")
         for run in runs:
-            expected = " + ".join("/".join(causes) for causes in run["expected"]) if run["mode"] == "fault" else "nothing"
             grave = [one for one in run.get("said", []) if one["severity"] in GRAVE]
             said = ", ".join(f"{one['cause']} {one['severity']} {one['share']:.0%}" for one in grave) or "nothing"
-            print(f"| {run['program']} | {expected} | {said} | {run['verdict']} |")
+            print(f"| {run['program']} | {expected_of(run)} | {said} | {run['verdict']} |")
     return 0
 
 

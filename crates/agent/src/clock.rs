@@ -66,7 +66,7 @@ impl Reading {
         tries.into_iter().min_by_key(|(gap, _)| *gap).map_or(tries[0].1, |(_, reading)| reading)
     }
 
-    fn offset_ns(self) -> i64 {
+    pub fn offset_ns(self) -> i64 {
         self.unix_ns as i64 - self.monotonic_ns as i64
     }
 }

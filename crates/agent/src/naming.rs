@@ -249,7 +249,6 @@ impl Naming {
             losses: totals.losses,
             agent_cpu_ns: session::own_cpu_ns(),
             reason: reason.to_owned(),
-            is_hurried: reason == SessionEnd::INTERRUPTED,
         };
         let mut failure = Ok(());
         totals.losses.set(LossReason::NotDelivered, 0);

@@ -192,7 +192,7 @@ impl Waits {
             }
             // A server waits for all its sockets at once.
             TargetName::Inode { .. } if target.kind == TargetKind::Eventfd && self.is_listening(pid, ANY_PORT) => {
-                "client of any of its ports".to_owned()
+                format!("{CLIENT}of any of its ports")
             }
             TargetName::Inode { inode, .. } => format!("{}:[{inode}]", target.kind),
             TargetName::Peer { address, port, own_port } => {
@@ -202,10 +202,10 @@ impl Waits {
                 };
                 // Who connects asks, and who is connected to answers.
                 match target.kind {
-                    TargetKind::Tcp if self.is_listening(pid, own_port) => format!("client {peer}"),
+                    TargetKind::Tcp if self.is_listening(pid, own_port) => format!("{CLIENT}{peer}"),
                     TargetKind::Tcp => format!("server {peer}"),
                     // It has no peer, so anybody may send something.
-                    _ if port == 0 => format!("client of port {own_port}"),
+                    _ if port == 0 => format!("{CLIENT}of port {own_port}"),
                     _ => peer,
                 }
             }
@@ -224,6 +224,8 @@ impl Waits {
         self.devices.entry((kind, device)).or_insert_with(|| device_name(Path::new("/sys/dev"), kind, device))
     }
 }
+
+const CLIENT: &str = WaitTarget::CLIENT;
 
 /// Any port that the process itself listens on.
 const ANY_PORT: u16 = 0;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuwhy_model::{Frame, FrameKind, Stretch, TargetKind, ThreadId, WaitReason};
+use gpuwhy_model::{Frame, FrameKind, Stretch, TargetKind, ThreadId, WaitReason, WaitTarget};
 use gpuwhy_window::{LoadedStack, Window, is_own_python};
 
 /// A kind of wait, as far as one record tells.
@@ -164,12 +164,9 @@ fn is_for_a_python_lock(window: &Window, stretch: &Stretch) -> bool {
     is_shared || (is_own_python(frame) && stack.frames[..line].iter().any(is_taking))
 }
 
-/// How the name of a thing begins that others connect to.
-const CLIENT: &str = "client ";
-
 fn is_for_clients(window: &Window, stretch: &Stretch) -> bool {
     let target = stretch.target.and_then(|target| window.targets.get(&target));
-    target.is_some_and(|target| target.name.starts_with(CLIENT))
+    target.is_some_and(|target| target.name.starts_with(WaitTarget::CLIENT))
 }
 
 fn is_for_a_child(window: &Window, stretch: &Stretch, reason: WaitReason) -> bool {

@@ -311,7 +311,7 @@ fn feed(window: &mut Window) {
 
 prop_compose! {
     fn window()(
-        (from_ns, to_ns, spans) in (time(), time(), spans()),
+        (from_ns, to_ns, spans, watched) in (time(), time(), spans(), spans()),
         stretches in vec(stretch(), 0..60),
         (calls, memory_calls) in (vec(call(), 0..60), vec(call(), 0..30)),
         (call_sums, call_seconds) in (vec(call_sum(), 0..20), vec(call_second(), 0..20)),
@@ -321,7 +321,7 @@ prop_compose! {
         life in vec(life(), 0..8),
     ) -> Window {
         let (io_requests, io_usage) = io.into_iter().unzip();
-        let mut window = Window { from_ns, to_ns, call_sums, call_seconds, thread_sums, io_usage, life, ..Window::default() };
+        let mut window = Window { from_ns, to_ns, call_sums, call_seconds, thread_sums, io_usage, life, watched, ..Window::default() };
         for (at, &class) in CallClass::ALL.iter().enumerate() {
             let meaning = Meaning {
                 is_launch: at % 2 == 0,

@@ -1,7 +1,6 @@
 //! What the kernel side evaluates for each row of the call table.
 
 use gpuwhy_apis::{Api, DeviceChange, Operand, Way, When};
-use gpuwhy_model::{CallClass, Meaning};
 
 use crate::skeleton::types;
 
@@ -15,9 +14,6 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
     let (change, device) = encode_device(reads.device);
     let direction = encode_way(reads.direction);
     let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
-    let Meaning { class, is_launch, is_wait, is_async, .. } = api.meaning;
-    let moves = matches!(class, CallClass::Copy | CallClass::Memset);
-    let (waits, submits) = (is_wait || (class == CallClass::Copy && !is_async), is_launch || (moves && is_async));
     types::api_spec {
         bytes,
         stream: encode(reads.stream),
@@ -30,8 +26,8 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
         reads_more: reads_more.into(),
         learns: (api.when == When::Learning).into(),
         own_count: reads.own.len() as u32,
-        waits: waits.into(),
-        submits: submits.into(),
+        waits: api.meaning.awaits_work().into(),
+        submits: api.meaning.gives_work().into(),
     }
 }
 

@@ -63,6 +63,16 @@ impl Meaning {
         self.class == CallClass::Launch
     }
 
+    /// Whether calls return when the device has done its work.
+    pub fn awaits_work(&self) -> bool {
+        self.is_wait || (self.class == CallClass::Copy && !self.is_async)
+    }
+
+    /// Whether calls give the device work and return before it is done. The host does not wait for what sets memory.
+    pub fn gives_work(&self) -> bool {
+        self.is_launch || self.class == CallClass::Memset || (self.class == CallClass::Copy && self.is_async)
+    }
+
     /// An allocation whose memory is followed from here on.
     pub fn is_followed_alloc(&self) -> bool {
         self.class == CallClass::Alloc && self.is_followed

@@ -12,3 +12,8 @@ pub struct Sample {
     pub device: Option<String>,
     pub value: f64,
 }
+
+impl Sample {
+    /// How long the tracer has just watched functions that are called too often to be watched all the time.
+    pub const WATCHED: &str = "tracer.watched";
+}

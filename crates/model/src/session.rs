@@ -35,11 +35,14 @@ pub struct SessionEnd {
     pub agent_cpu_ns: u64,
     /// Why the trace stopped: `finished`, `interrupted`, `disk full`...
     pub reason: String,
-    /// Somebody waits for the end: it comes before what is written is safe from a loss of power.
-    pub is_hurried: bool,
 }
 
 impl SessionEnd {
     /// The reason when somebody ended the trace by hand.
     pub const INTERRUPTED: &str = "interrupted";
+
+    /// Somebody waits for the end: it comes before what is written is safe from a loss of power.
+    pub fn is_hurried(&self) -> bool {
+        self.reason == Self::INTERRUPTED
+    }
 }

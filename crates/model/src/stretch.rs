@@ -49,6 +49,11 @@ record! {
     }
 }
 
+impl WaitTarget {
+    /// How the name of a thing begins through which others ask: a server waits on it.
+    pub const CLIENT: &str = "client ";
+}
+
 /// A thread that ran on the CPU another one waited for, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTaker {

@@ -397,14 +397,7 @@ fn a_session_keeps_what_is_known_about_it() {
     writer.losses(&losses).unwrap();
     writer.commit(START_NS + 5).unwrap();
     losses.add(LossReason::RingFull, 1);
-    let end = SessionEnd {
-        ended_ns: START_NS + 9,
-        seen: 6,
-        losses,
-        agent_cpu_ns: 8,
-        reason: "interrupted".into(),
-        is_hurried: true,
-    };
+    let end = SessionEnd { ended_ns: START_NS + 9, seen: 6, losses, agent_cpu_ns: 8, reason: "interrupted".into() };
     writer.finish(&end).unwrap();
 
     let sql = "SELECT version, host, boot_id, kernel, cpus, gpus, driver, command, attach_path, probe_cost_ns,

@@ -43,6 +43,8 @@ pub struct Window {
     pub io_requests: Covered<IoRequest>,
     /// All calls within the spans; outside of them only the slowest and failed ones.
     pub calls: Covered<Call>,
+    /// When functions were watched that are called too often to be watched all the time, in the order of time.
+    pub watched: Vec<Span>,
     /// Calls that allocated or freed memory.
     pub memory_calls: Covered<Call>,
     /// Those that calls and stretches cite; of very many, the ones in which most time passed.

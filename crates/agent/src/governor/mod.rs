@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use gpuwhy_apis::row;
 use gpuwhy_capture::{CountDelta, InBursts, MOST_EXEMPT, Owner, Record, Sampling, TaskId, ThreadSnapshot, Tracer};
-use gpuwhy_model::{CallClass, Rung};
+use gpuwhy_model::{CallClass, Rung, Sample};
 use hashbrown::HashMap;
 
-use crate::clock;
+use crate::clock::{self, Reading};
 use crate::discovery::FileId;
 use crate::items::{Counted, Item, RungNews, Usage};
 use account::{Account, Prices};
@@ -264,6 +264,7 @@ impl Governor {
 
     fn close_burst(&mut self, tracer: &mut Tracer<FileId>) {
         let (closed_ns, deltas) = tracer.close_burst();
+        self.tell_watched(closed_ns);
         let window = self.bursts.window(closed_ns).as_secs_f64().max(1e-6);
         let mut spent_ns: HashMap<TaskId, f64> = HashMap::new();
         let mut agent_ns = 0.0;
@@ -290,6 +291,18 @@ impl Governor {
         let least = self.least_cycle(&spent_ns, tracer);
         self.bursts.closed(Instant::now(), least);
         self.count(counted);
+    }
+
+    /// Whoever reads the trace has to know when calls were seen that are seen in windows only.
+    fn tell_watched(&mut self, closed_ns: u64) {
+        let watched = Sample {
+            at_ns: closed_ns.saturating_add_signed(Reading::now().offset_ns()),
+            name: Sample::WATCHED.to_owned(),
+            unit: "ns".to_owned(),
+            device: None,
+            value: self.bursts.window(closed_ns).as_nanos() as f64,
+        };
+        self.items.push(Item::Samples(vec![watched]));
     }
 
     /// How much time has to pass between two windows so that what one costs each thread is within its target.

@@ -3,18 +3,22 @@
 //! The host sees what is asked of a GPU and who waits for it. From a wait that returned to the next piece of work the GPU
 //! was idle; while a wait lasts it is busy: both are observed. Between the first piece of work and the wait for it nobody
 //! knows. There, a long time without calls is idle as far as it is longer than any wait was: that is inferred.
+//!
+//! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
 mod outstanding;
+mod sight;
 mod telling;
 mod using;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, ProcessId, Span, ThreadId};
+use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, Meaning, ProcessId, Span, ThreadId};
 
 use crate::situation::Situation;
 use crate::words::share;
 use outstanding::{Action, Outstanding, Scope, State};
+use sight::Sight;
 pub(crate) use telling::told;
 pub(crate) use using::{Did, IdleUse};
 
@@ -27,11 +31,12 @@ const WAITS_THAT_TELL: usize = 3;
 /// A time without calls is only looked at when it is longer than this.
 const LONG_PAUSE_NS: u64 = 1_000_000;
 
-/// Of the launches of a second, how many must have been seen, and kept, to know when there were none; or of its waits, how
-/// many must be followed by a launch that was kept.
-const LEAST_SEEN: f64 = 0.98;
-const LEAST_KEPT: f64 = 0.9;
-const LEAST_FOLLOWED: f64 = 0.7;
+/// So many separate looks must there be to take them for the rest, and this part of the time.
+const LEAST_LOOKS: usize = 3;
+const LEAST_LOOKED: f64 = 0.01;
+
+/// Standard errors on either side of an estimate.
+const ERRORS: f64 = 2.0;
 
 /// Where the host was so late that no wait had to wait, a GPU is idle for about this part of what is not known.
 const IDLE_OF_STARVED: f64 = 0.5;
@@ -43,12 +48,21 @@ pub(crate) struct Gpu {
     pub busy_ns: u64,
     pub idle_ns: u64,
     pub unknown_ns: u64,
+    /// Of the idle time: seen to be.
+    observed_idle_ns: u64,
+    /// By how much the idle time may be less.
+    error_ns: u64,
     /// The part of the unknown time that is idle in all likelihood.
     inferred_idle_ns: u64,
     /// The part of the unknown time in which the host was late.
     starved_ns: u64,
-    /// When it was idle, in the order of time.
+    /// When it was idle, in the order of time, as far as that was seen.
     pub idle: Vec<Idle>,
+    /// Nobody saw whether it got work, and nobody waited.
+    unseen_ns: u64,
+    /// Of each time between two of those: idle, and idle or unknown.
+    looks: Vec<(u64, u64)>,
+    was_unseen: bool,
 }
 
 /// A time in which a GPU was idle.
@@ -80,14 +94,27 @@ impl Gpu {
 
     /// What the true share lies between.
     pub fn interval(&self) -> [f64; 2] {
-        [
-            share(self.idle_ns, self.all_ns()),
-            share(self.idle_ns.saturating_add(self.unknown_ns), self.all_ns()).min(1.0),
-        ]
+        let least_ns = self.idle_ns.saturating_sub(self.error_ns).max(self.observed_idle_ns);
+        [share(least_ns, self.all_ns()), share(self.idle_ns.saturating_add(self.unknown_ns), self.all_ns()).min(1.0)]
     }
 
     pub fn known_by(&self) -> Evidence {
-        if self.inferred_idle_ns > self.idle_ns { Evidence::Inferred } else { Evidence::Observed }
+        let guessed_ns = self.idle_ns.saturating_sub(self.observed_idle_ns).saturating_add(self.inferred_idle_ns);
+        if guessed_ns > self.observed_idle_ns { Evidence::Inferred } else { Evidence::Observed }
+    }
+
+    /// All idle times together, with those that nobody saw.
+    pub fn idle_times_ns(&self) -> u64 {
+        let seen_ns = self.idle.iter().fold(0u64, |sum, idle| sum.saturating_add(idle.ns()));
+        (seen_ns as f64 * self.growth()) as u64
+    }
+
+    /// How much more idle time there is than was seen to end.
+    pub fn growth(&self) -> f64 {
+        let seen = self.idle.iter().filter(|idle| idle.evidence == Evidence::Observed);
+        let seen_ns: f64 = seen.map(|idle| idle.ns() as f64).sum();
+        let is_whole = self.idle_ns == self.observed_idle_ns || seen_ns == 0.0;
+        if is_whole { 1.0 } else { self.idle_ns as f64 / seen_ns }
     }
 }
 
@@ -102,7 +129,7 @@ pub(crate) fn gpus(situation: &Situation<'_>) -> Vec<Gpu> {
 struct Asking {
     device: u16,
     /// In the order of time, one right after the other.
-    states: Vec<(Span, State, Option<ThreadId>)>,
+    states: States,
     inferred: Vec<Idle>,
     starved_ns: u64,
 }
@@ -114,15 +141,17 @@ fn processes(situation: &Situation<'_>) -> Vec<Asking> {
     for call in &window.calls.rows {
         let Some(process) = situation.process_id(call.thread) else { continue };
         let Some(op) = situation.op(call.op).filter(|op| layers.get(&process) == Some(&op.layer)) else { continue };
-        if let Some(action) =
-            action(call, op.meaning.class, op.meaning.is_launch, op.meaning.is_wait, op.meaning.is_async)
-        {
+        if let Some(action) = action(call, &op.meaning) {
             calls.entry((call.device.unwrap_or(0), process)).or_default().push((call, action));
         }
     }
     let feeders: BTreeSet<ProcessId> = situation.feeders().filter_map(|thread| situation.process_id(thread)).collect();
     let of_feeders = calls.into_iter().filter(|((_, process), _)| feeders.contains(process));
-    of_feeders.map(|((device, process), calls)| asking(situation, device, process, &calls)).collect()
+    let asking = |((device, process), calls): (_, Vec<_>)| {
+        let sight = Sight::find(situation, process, *layers.get(&process)?, &calls);
+        Some(asking(situation, device, process, &calls, &sight))
+    };
+    of_feeders.filter_map(asking).collect()
 }
 
 /// Calls of the layers above ask for the same work.
@@ -137,45 +166,57 @@ fn lowest_layers(situation: &Situation<'_>) -> BTreeMap<ProcessId, Layer> {
 }
 
 /// What a call does to the work that a GPU has.
-fn action(call: &Call, class: CallClass, is_launch: bool, is_wait: bool, is_async: bool) -> Option<Action> {
+fn action(call: &Call, meaning: &Meaning) -> Option<Action> {
     let stream = call.stream.unwrap_or(0);
-    let scope = call.stream.map_or(Scope::All, Scope::Stream);
-    match class {
-        _ if is_launch => Some(Action::Submit(stream)),
-        CallClass::Copy | CallClass::Memset if is_async => Some(Action::Submit(stream)),
-        CallClass::Copy => Some(Action::Wait(scope)),
-        CallClass::Memset => Some(Action::Submit(stream)),
-        _ if is_wait && call.stream.is_none() && call.handle.is_some() => {
-            Some(Action::Wait(Scope::Event(call.handle?)))
-        }
-        _ if is_wait => Some(Action::Wait(scope)),
-        // Records and waits of streams have both; which of the two it is does not matter much.
-        CallClass::Event => call.handle.map(|event| Action::Mark { event, stream }),
-        _ => None,
+    if meaning.gives_work() {
+        return Some(Action::Submit(stream));
     }
+    if meaning.awaits_work() {
+        let event = call.handle.filter(|_| meaning.is_wait).map(Scope::Event);
+        return Some(Action::Wait(call.stream.map(Scope::Stream).or(event).unwrap_or(Scope::All)));
+    }
+    // Records and waits of streams have both; which of the two it is does not matter much.
+    let event = call.handle.filter(|_| meaning.class == CallClass::Event);
+    event.map(|event| Action::Mark { event, stream })
 }
 
-fn asking(situation: &Situation<'_>, device: u16, process: ProcessId, calls: &[(&Call, Action)]) -> Asking {
+/// What happens at a moment. Of several at once, the first of these comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    CloseEyes,
+    OpenEyes,
+    /// Of the call with this number.
+    Begin(usize),
+    End(usize),
+}
+
+fn asking(
+    situation: &Situation<'_>,
+    device: u16,
+    process: ProcessId,
+    calls: &[(&Call, Action)],
+    sight: &Sight,
+) -> Asking {
     let window = situation.window;
-    let hidden = hidden_seconds(situation, process, calls);
     let started_ns = window.processes.get(&process).map_or(0, |process| process.started_ns);
     // Who was there before the window may have left work behind.
     let first = if started_ns > window.from_ns { State::Idle } else { State::Unknown };
     let mut outstanding = Outstanding::new(window.from_ns, first);
     let longest_wait_ns = longest_wait(calls);
-    // A wait begins with its call and ends with its return; calls of other threads come in between.
-    let mut moments: Vec<(u64, usize, bool)> = Vec::with_capacity(calls.len() * 2);
-    for (at, (call, action)) in calls.iter().enumerate() {
-        moments.push((call.start_ns, at, true));
-        if matches!(action, Action::Wait(_)) {
-            moments.push((call.start_ns.saturating_add(call.duration_ns), at, false));
-        }
-    }
-    moments.sort_unstable();
+    let streams = Streams::of(calls);
     let mut inferred = Vec::new();
     let mut last_ns = None;
-    for (at_ns, at, is_begin) in moments {
+    for (at_ns, moment) in moments(calls, sight) {
+        let (Moment::Begin(at) | Moment::End(at)) = moment else {
+            match moment {
+                Moment::CloseEyes => outstanding.close_eyes(at_ns),
+                _ => outstanding.open_eyes(at_ns, &streams.all, if streams.has_one_feeder { 0 } else { at_ns }),
+            }
+            last_ns = Some(at_ns);
+            continue;
+        };
         let (call, action) = calls[at];
+        let is_begin = matches!(moment, Moment::Begin(_));
         if let (true, Some(last_ns), Some(longest_ns)) = (is_begin, last_ns, longest_wait_ns) {
             inferred.extend(pause(&outstanding, last_ns, at_ns, longest_ns, call.thread));
         }
@@ -194,9 +235,41 @@ fn asking(situation: &Situation<'_>, device: u16, process: ProcessId, calls: &[(
     // Who has ended wants nothing of the GPU any more.
     let to_ns = if has_ended(situation, process) { last_ns.unwrap_or(window.to_ns) } else { window.to_ns };
     let (states, starved_ns) = outstanding.finish(to_ns.min(window.to_ns));
-    let states = hide(states, &hidden);
-    inferred.retain(|idle| !hidden.iter().any(|span| overlaps(span, &idle.span)));
+    let states = hide(states, &sight.dark);
+    inferred.retain(|idle| !sight.dark.iter().any(|span| overlaps(span, &idle.span)));
     Asking { device, states, inferred, starved_ns }
+}
+
+/// A wait begins with its call and ends with its return; calls of other threads come in between.
+fn moments(calls: &[(&Call, Action)], sight: &Sight) -> Vec<(u64, Moment)> {
+    let mut moments: Vec<(u64, Moment)> = Vec::with_capacity(calls.len() * 2);
+    for (at, (call, action)) in calls.iter().enumerate() {
+        moments.push((call.start_ns, Moment::Begin(at)));
+        if matches!(action, Action::Wait(_)) {
+            moments.push((call.start_ns.saturating_add(call.duration_ns), Moment::End(at)));
+        }
+    }
+    for span in &sight.blind {
+        moments.extend([(span.from_ns, Moment::CloseEyes), (span.to_ns, Moment::OpenEyes)]);
+    }
+    moments.sort_unstable();
+    moments
+}
+
+/// Where a process sends its work.
+struct Streams {
+    all: Vec<u64>,
+    /// Only one thread sends any: what it waits for is all there is.
+    has_one_feeder: bool,
+}
+
+impl Streams {
+    fn of(calls: &[(&Call, Action)]) -> Self {
+        let work = || calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_)));
+        let all: BTreeSet<u64> = work().map(|(call, _)| call.stream.unwrap_or(0)).collect();
+        let feeders: BTreeSet<ThreadId> = work().map(|(call, _)| call.thread).collect();
+        Self { all: all.into_iter().collect(), has_one_feeder: feeders.len() <= 1 }
+    }
 }
 
 fn has_ended(situation: &Situation<'_>, process: ProcessId) -> bool {
@@ -223,82 +296,6 @@ fn pause(
     let is_long = to_ns > idle_from_ns && outstanding.state() == State::Unknown;
     let span = Span { from_ns: idle_from_ns, to_ns };
     is_long.then_some(Idle { span, ended_by, evidence: Evidence::Inferred })
-}
-
-/// Seconds in which nobody knows when a process gave the GPU work.
-fn hidden_seconds(situation: &Situation<'_>, process: ProcessId, calls: &[(&Call, Action)]) -> Vec<Span> {
-    let window = situation.window;
-    let mut seconds: BTreeMap<u64, Visibility> = BTreeMap::new();
-    let layer = lowest_layers(situation).get(&process).copied();
-    for second in &window.call_seconds {
-        let visibility = seconds.entry(second.bucket_ns).or_default();
-        let is_own = situation.process_id(second.thread) == Some(process);
-        let is_launch = situation.op(second.op).is_some_and(|op| op.meaning.is_launch && Some(op.layer) == layer);
-        if is_own && is_launch {
-            visibility.made += second.calls;
-            visibility.seen += second.seen;
-        }
-    }
-    let starts: Vec<u64> = seconds.keys().copied().collect();
-    let mut last_waits: BTreeMap<ThreadId, u64> = BTreeMap::new();
-    for (call, action) in calls {
-        let at = starts.partition_point(|&start| start <= call.start_ns).saturating_sub(1);
-        let Some(second) = starts.get(at).and_then(|start| seconds.get_mut(start)) else { continue };
-        second.kept += u64::from(situation.is_launch(call.op));
-        match action {
-            Action::Wait(_) => {
-                second.waits += 1;
-                last_waits.insert(call.thread, call.start_ns);
-            }
-            Action::Submit(_) => second.followed += u64::from(last_waits.remove(&call.thread).is_some()),
-            Action::Mark { .. } => {}
-        }
-    }
-    let end = |at: usize| starts.get(at + 1).copied().unwrap_or(window.to_ns);
-    let hidden = seconds.iter().enumerate().filter(|(_, (_, visibility))| visibility.is_hidden());
-    let mut spans: Vec<Span> = hidden.map(|(at, (&from_ns, _))| Span { from_ns, to_ns: end(at) }).collect();
-    spans.extend(not_read(window.from_ns, window.to_ns, &window.calls.spans));
-    spans
-}
-
-/// How much of a process's launches is known in a second.
-#[derive(Default)]
-struct Visibility {
-    made: u64,
-    /// Counted one by one.
-    seen: u64,
-    /// With a record.
-    kept: u64,
-    waits: u64,
-    /// Waits after which the next launch has a record.
-    followed: u64,
-}
-
-impl Visibility {
-    /// The tracer keeps the first launch after each wait, as long as it sees all of them.
-    fn is_hidden(&self) -> bool {
-        let is_seen = self.seen as f64 >= LEAST_SEEN * self.made as f64;
-        let is_kept = self.kept as f64 >= LEAST_KEPT * self.made as f64 - 4.0;
-        let is_followed = self.followed as f64 >= LEAST_FOLLOWED * self.waits as f64;
-        !is_seen || !(is_kept || (is_followed && self.waits > 0))
-    }
-}
-
-/// Times of which not every call was read.
-fn not_read(from_ns: u64, to_ns: u64, read: &[Span]) -> Vec<Span> {
-    let mut missing = Vec::new();
-    let mut at_ns = from_ns;
-    for span in read {
-        if span.from_ns > at_ns {
-            missing.push(Span { from_ns: at_ns, to_ns: span.from_ns });
-        }
-        at_ns = at_ns.max(span.to_ns);
-    }
-    // The last span ends with the last record.
-    if read.is_empty() && to_ns > at_ns {
-        missing.push(Span { from_ns: at_ns, to_ns });
-    }
-    missing
 }
 
 fn overlaps(one: &Span, other: &Span) -> bool {
@@ -348,6 +345,7 @@ fn unite(device: u16, processes: &[Asking]) -> Gpu {
     }
     gpu.starved_ns = gpu.starved_ns.min(gpu.unknown_ns);
     gpu.inferred_idle_ns = gpu.inferred_idle_ns.min(gpu.unknown_ns);
+    gpu.complete();
     gpu.idle.sort_by_key(|idle| idle.span.from_ns);
     gpu
 }
@@ -358,13 +356,57 @@ impl Gpu {
         let has = |state| states.iter().any(|(one, _)| *one == state);
         if has(State::Busy) {
             self.busy_ns = self.busy_ns.saturating_add(ns);
+        } else if has(State::Unseen) {
+            self.unseen_ns = self.unseen_ns.saturating_add(ns);
+            self.was_unseen = true;
         } else if has(State::Unknown) {
             self.unknown_ns = self.unknown_ns.saturating_add(ns);
+            let look = self.look();
+            look.1 = look.1.saturating_add(ns);
         } else {
             self.idle_ns = self.idle_ns.saturating_add(ns);
+            let look = self.look();
+            *look = (look.0.saturating_add(ns), look.1.saturating_add(ns));
             if let Some(ended_by) = states.iter().find_map(|(_, by)| *by) {
                 self.idle.push(Idle { span, ended_by, evidence: Evidence::Observed });
             }
         }
     }
+
+    /// The present look, or a new one.
+    fn look(&mut self) -> &mut (u64, u64) {
+        if std::mem::take(&mut self.was_unseen) || self.looks.is_empty() {
+            self.looks.push((0, 0));
+        }
+        let last = self.looks.len() - 1;
+        &mut self.looks[last]
+    }
+
+    /// Takes the times that were seen for those that were not. Waits are seen always, so that it is about the time in which
+    /// nobody waited.
+    fn complete(&mut self) {
+        self.observed_idle_ns = self.idle_ns;
+        let seen_ns = self.idle_ns.saturating_add(self.unknown_ns);
+        let unseen_ns = std::mem::take(&mut self.unseen_ns);
+        if self.looks.len() < LEAST_LOOKS || (seen_ns as f64) < LEAST_LOOKED * unseen_ns as f64 {
+            self.unknown_ns = self.unknown_ns.saturating_add(unseen_ns);
+            return;
+        }
+        let idle = share(self.idle_ns, seen_ns);
+        let more = |ns: u64| (share(ns, seen_ns) * unseen_ns as f64) as u64;
+        self.error_ns = (ERRORS * standard_error(&self.looks, idle) * unseen_ns as f64) as u64;
+        let guessed_ns = more(self.idle_ns);
+        self.starved_ns = self.starved_ns.saturating_add(more(self.starved_ns));
+        self.inferred_idle_ns = self.inferred_idle_ns.saturating_add(more(self.inferred_idle_ns));
+        self.idle_ns = self.idle_ns.saturating_add(guessed_ns);
+        self.unknown_ns = self.unknown_ns.saturating_add(unseen_ns.saturating_sub(guessed_ns));
+    }
+}
+
+/// Of a share that is estimated from parts of different lengths.
+fn standard_error(looks: &[(u64, u64)], estimate: f64) -> f64 {
+    let all: f64 = looks.iter().map(|(_, all)| *all as f64).sum();
+    let squares: f64 = looks.iter().map(|(idle, all)| (*idle as f64 - estimate * *all as f64).powi(2)).sum();
+    let count = looks.len() as f64;
+    (squares * count / (count - 1.0).max(1.0)).sqrt() / all.max(1.0)
 }

@@ -31,6 +31,8 @@ pub enum State {
     Busy,
     /// It has work, and nobody waits.
     Unknown,
+    /// Nobody sees whether it gets work, and nobody waits.
+    Unseen,
 }
 
 /// Follows the calls of a process in the order of time.
@@ -40,6 +42,7 @@ pub struct Outstanding {
     /// Where an event lies: in which stream, since when.
     events: HashMap<u64, (u64, u64)>,
     waits: u32,
+    is_blind: bool,
     state: State,
     since_ns: u64,
     /// How long it has been given work since somebody last waited.
@@ -57,6 +60,7 @@ impl Outstanding {
             streams: HashMap::new(),
             events: HashMap::new(),
             waits: 0,
+            is_blind: false,
             state: first,
             since_ns: from_ns,
             submitting_ns: 0,
@@ -73,6 +77,24 @@ impl Outstanding {
     pub fn begin(&mut self, at_ns: u64, stream: u64) {
         self.streams.insert(stream, at_ns);
         self.turn(at_ns, State::Unknown, None);
+    }
+
+    /// From here on work may come that nobody sees.
+    pub fn close_eyes(&mut self, at_ns: u64) {
+        self.is_blind = true;
+        self.turn(at_ns, self.with_waits(State::Unseen), None);
+        self.submitting_ns = 0;
+    }
+
+    /// From here on all work is seen. These streams may have some, given until `last_ns`.
+    pub fn open_eyes(&mut self, at_ns: u64, streams: &[u64], last_ns: u64) {
+        self.is_blind = false;
+        self.streams.extend(streams.iter().map(|&stream| (stream, last_ns)));
+        self.turn(at_ns, self.with_waits(State::Unknown), None);
+    }
+
+    fn with_waits(&self, without: State) -> State {
+        if self.waits > 0 { State::Busy } else { without }
     }
 
     pub fn submit(&mut self, at_ns: u64, stream: u64, by: ThreadId) {
@@ -94,7 +116,7 @@ impl Outstanding {
             return;
         }
         self.waits += 1;
-        if self.state == State::Unknown {
+        if matches!(self.state, State::Unknown | State::Unseen) {
             self.turn(at_ns, State::Busy, None);
         }
     }
@@ -115,10 +137,10 @@ impl Outstanding {
             self.starved_ns = self.starved_ns.saturating_add(self.submitting_ns + self.unknown_until(at_ns));
         }
         self.submitting_ns = 0;
-        let next = match (self.streams.is_empty(), self.waits) {
-            (true, _) => State::Idle,
-            (false, 0) => State::Unknown,
-            (false, _) => State::Busy,
+        let next = match (self.is_blind, self.streams.is_empty()) {
+            (true, _) => self.with_waits(State::Unseen),
+            (false, true) => State::Idle,
+            (false, false) => self.with_waits(State::Unknown),
         };
         if next != self.state {
             self.turn(at_ns, next, None);
@@ -225,5 +247,35 @@ mod tests {
         gpu.submit(10, 1, THREAD);
         gpu.end_wait(70, 69, Scope::Stream(1), false);
         assert_eq!(gpu.finish(100).1, 60);
+    }
+
+    #[test]
+    fn what_happens_while_nobody_looks_is_only_known_when_somebody_waits() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.close_eyes(10);
+        gpu.begin_wait(20, true);
+        gpu.end_wait(30, 20, Scope::All, true);
+        gpu.open_eyes(40, &[1], 0);
+        gpu.end_wait(50, 50, Scope::Stream(1), false);
+        gpu.submit(60, 1, THREAD);
+        let states: Vec<(u64, State)> =
+            gpu.finish(70).0.iter().map(|(span, state, _)| (span.from_ns, *state)).collect();
+        let expected =
+            [State::Idle, State::Unseen, State::Busy, State::Unseen, State::Unknown, State::Idle, State::Unknown];
+        assert_eq!(states, [0, 10, 20, 30, 40, 50, 60].into_iter().zip(expected).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_wait_that_began_before_somebody_looked_ends_what_was_asked_before_it() {
+        let mut gpu = Outstanding::new(0, State::Idle);
+        gpu.close_eyes(0);
+        gpu.begin_wait(20, true);
+        gpu.open_eyes(40, &[1], 0);
+        assert_eq!(gpu.state(), State::Busy);
+        gpu.end_wait(50, 20, Scope::Stream(1), true);
+        assert_eq!(gpu.state(), State::Idle);
+        gpu.open_eyes(60, &[1], 60);
+        gpu.end_wait(70, 55, Scope::Stream(1), true);
+        assert_eq!(gpu.state(), State::Unknown, "another thread may have asked for something since the wait began");
     }
 }

@@ -40,7 +40,7 @@ fn idle_because(
     gpu: &Gpu,
     findings: &[Finding],
 ) -> Vec<IdleBecause> {
-    let all_ns = gpu.idle.iter().fold(0u64, |sum, idle| sum.saturating_add(idle.ns()));
+    let all_ns = gpu.idle_times_ns();
     let mut sums: BTreeMap<(Option<String>, &'static str), u64> = BTreeMap::new();
     for thread in dispatchers.iter().filter(|thread| gpu.idle.iter().any(|idle| idle.ended_by == thread.id)) {
         for (&did, &ns) in &thread.idle.by_activity {

@@ -19,7 +19,7 @@ use super::{Check, Rule, advice, lazy_load};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::confidence::Backing;
 use crate::gpu::Did;
-use crate::words::{duration, percent, share};
+use crate::words::{duration, percent};
 
 pub const RULE: Rule = Rule {
     meanwhile: &[Did::Compute],
@@ -79,10 +79,9 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         percent(case.share(lost_ns))
     );
     Draft {
-        culprit: Some(case.own_process(format!(
-            "computes {} of its time while the GPU is idle",
-            percent(share(lost_ns, case.thread.wall_ns()))
-        ))),
+        culprit: Some(
+            case.own_process(format!("computes {} of its time while the GPU is idle", percent(case.share(lost_ns)))),
+        ),
         fix: advice(FIX),
         places,
         calls_affected: idle.spans.len() as u64,

@@ -38,8 +38,8 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
-    let loads = steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module);
-    let lost_ns = part(case.thread.wall_ns(), loads.share()).saturating_add(compiling_ns(case));
+    let loads = loads(case);
+    let lost_ns = part(case.thread.wall_ns(), loads.share()).saturating_add(compiling_with(case, &loads));
     match case.too_little(RULE.cause, lost_ns) {
         Some(verdict) => verdict,
         None => case.judge(tell(case, &loads, lost_ns)),
@@ -48,7 +48,14 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 
 /// What is computed inside of compilers for the GPU while it has nothing to do, by a thread that goes on loading code.
 pub(super) fn compiling_ns(case: &ThreadCase<'_, '_>) -> u64 {
-    let loads = steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module);
+    compiling_with(case, &loads(case))
+}
+
+fn loads(case: &ThreadCase<'_, '_>) -> Steady {
+    steady(case.situation, case.thread, |op| op.meaning.class == CallClass::Module)
+}
+
+fn compiling_with(case: &ThreadCase<'_, '_>, loads: &Steady) -> u64 {
     if loads.calls < HABIT { 0 } else { case.idle_in(COMPILERS) }
 }
 

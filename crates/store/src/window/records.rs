@@ -1,9 +1,9 @@
-//! Stretches off the CPU, kernel work and block I/O.
+//! Stretches off the CPU, kernel work, block I/O, and when frequent calls were watched.
 
-use gpuwhy_model::{Record, Span};
+use gpuwhy_model::{Record, Sample, Span};
 use gpuwhy_window::{Covered, Window};
 
-use super::source::Source;
+use super::source::{Source, unsigned};
 use crate::cells::read;
 
 /// The most rows that are kept in memory, about 130 bytes each.
@@ -12,6 +12,7 @@ const MOST_WORK: usize = 100_000;
 const MOST_REQUESTS: usize = 50_000;
 
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    window.watched = watched(source, window)?;
     if !source.has("stretches", "start_ns") {
         window.gaps.push("the file is of an earlier version, without waits and who ended them".to_owned());
         return Ok(());
@@ -27,4 +28,21 @@ fn in_time<R: Record>(source: &Source<'_>, span: Span, most: usize) -> rusqlite:
     let select = source.select::<R>("");
     let sql = format!("{select} WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?");
     source.covered(&sql, span, most, |row| Ok(read(row, 0)))
+}
+
+fn watched(source: &Source<'_>, window: &Window) -> rusqlite::Result<Vec<Span>> {
+    let mut watched = Vec::new();
+    if !source.has("samples", "at_ns") {
+        return Ok(watched);
+    }
+    let sql = "SELECT at_ns, CAST(value AS INTEGER) FROM samples
+        WHERE series_id IN (SELECT id FROM sample_series WHERE name = ?) AND at_ns > ? ORDER BY at_ns";
+    source.each(sql, (Sample::WATCHED, window.from_ns as i64), |row| {
+        let to_ns = unsigned(row, 0)?;
+        let span = Span { from_ns: to_ns.saturating_sub(unsigned(row, 1)?), to_ns };
+        let within = Span { from_ns: span.from_ns.max(window.from_ns), to_ns: span.to_ns.min(window.to_ns) };
+        watched.extend((within.from_ns < within.to_ns).then_some(within));
+        Ok(())
+    })?;
+    Ok(watched)
 }

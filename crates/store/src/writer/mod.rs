@@ -133,7 +133,7 @@ impl Writer {
             writer.connection.execute(sql, params![ended_ns, seen, agent_cpu_ns, cut(&end.reason), writer.session])
         })?;
         self.commit(end.ended_ns)?;
-        if end.is_hurried {
+        if end.is_hurried() {
             // The system writes it to the disk when it gets around to it.
             let _ = self.connection.pragma_update(None, "synchronous", "OFF");
         }

@@ -222,7 +222,8 @@ def report_on(files: list[Path]) -> int:
         kept = json.loads(file.read_text())
         runs = kept["runs"]
         print(f"\n## {file.stem.removeprefix('gpu-incidents-')}\n")
-        print(f"Build {kept['commit']}, version {kept['version']}. {summary(runs)}\n")
+        note = f" {kept['note']}" if "note" in kept else ""
+        print(f"Build {kept['commit']}, version {kept['version']}. {summary(runs)}{note}\n")
         print("| program | expected | said, with its severity and share of the steady state | |\n|---|---|---|---|")
         for run in runs:
             grave = [one for one in run.get("said", []) if one["severity"] in GRAVE]

@@ -107,8 +107,10 @@ export interface Finding {
   severity: Severity;
   confidence: number;
   summary: string;
+  during: Span | null;
   impact: Impact;
   victim: Victim;
+  victims: number;
   symptom: Symptom | null;
   culprit: Culprit | null;
   where: Place[];

@@ -27,6 +27,8 @@ pub struct Found {
     /// What its users call it.
     pub name: PathBuf,
     pub image: Image,
+    /// Since when somebody may have called it, on the kernel's monotonic clock, where it was found by that.
+    pub mapped_ns: Option<u64>,
 }
 
 impl Found {
@@ -131,11 +133,9 @@ impl Discovery {
         }
     }
 
-    /// A driver that no process has mapped yet, so that the first call of the next one is not missed.
-    pub fn installed(&mut self, folders: &[PathBuf]) -> Vec<Found> {
-        const NAMES: &[&str] = &["libcuda.so.1", "libcudart.so.12", "libcudart.so.13"];
-        let paths = folders.iter().flat_map(|folder| NAMES.iter().map(move |name| folder.join(name)));
-        let found = paths.filter_map(|path| match self.look_at_file(&path, &path) {
+    /// New files among those that no process has mapped yet, so that the first call of the next one is not missed.
+    pub fn look_ahead(&mut self, paths: &[PathBuf]) -> Vec<Found> {
+        let found = paths.iter().filter_map(|path| match self.look_at_file(path, path) {
             Ok(Look::New(found)) => Some(*found),
             _ => None,
         });
@@ -175,7 +175,7 @@ impl Discovery {
         if is_known {
             return Ok(Look::Known);
         }
-        Ok(Look::New(Box::new(Found { file, held, name: name.to_owned(), image })))
+        Ok(Look::New(Box::new(Found { file, held, name: name.to_owned(), image, mapped_ns: None })))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The thread that finds files to attach. Reading `/proc` and libraries takes time that the draining of rings has not.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,7 +10,8 @@ use gpuwhy_capture::FileMapped;
 use hashbrown::HashSet;
 
 use crate::discovery::{Discovery, Found};
-use crate::procfs::{Procfs, library_folders};
+use crate::loader;
+use crate::procfs::Procfs;
 
 pub enum FromFinder {
     Found(Box<Found>),
@@ -48,8 +48,9 @@ impl Requests {
     }
 }
 
-/// Looks at these processes, and at what it is told of from then on, until the other side is dropped.
-pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Requests, Receiver<FromFinder>) {
+/// Looks at these processes, at what the command that is to be started will use, and at what it is told of from then on,
+/// until the other side is dropped.
+pub fn start(procfs: Procfs, pids: Vec<u32>, command: Option<PathBuf>) -> (Requests, Receiver<FromFinder>) {
     let (queue, inbox) = bounded(MOST_WAITING);
     let (outbox, found) = bounded(64);
     let missed = Missed::default();
@@ -59,10 +60,10 @@ pub fn start(procfs: Procfs, pids: Vec<u32>) -> (Requests, Receiver<FromFinder>)
         inbox,
         missed: Arc::clone(&missed),
         outbox,
-        early: VecDeque::new(),
+        early: Vec::new(),
     };
     // A closed channel means that the trace is over.
-    thread::spawn(move || finder.run(&pids).ok());
+    thread::spawn(move || finder.run(&pids, command).ok());
     (Requests { queue, missed }, found)
 }
 
@@ -73,7 +74,7 @@ struct Finder {
     missed: Missed,
     outbox: Sender<FromFinder>,
     /// Files that were not mapped yet when they were looked for.
-    early: VecDeque<Early>,
+    early: Vec<Early>,
 }
 
 struct Early {
@@ -82,26 +83,30 @@ struct Early {
     looks: u32,
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const MOST_LOOKS: u32 = 10;
+/// Twice as long after each look.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+const MOST_LOOKS: u32 = 16;
 
 type Sent = Result<(), SendError<FromFinder>>;
 
 impl Finder {
-    fn run(mut self, pids: &[u32]) -> Sent {
-        let folders = library_folders(std::env::var("LD_LIBRARY_PATH").ok().as_deref());
-        let mut first = self.discovery.installed(&folders);
+    fn run(mut self, pids: &[u32], command: Option<PathBuf>) -> Sent {
+        let mut ahead = loader::installed();
+        ahead.extend(command.iter().flat_map(|command| loader::linked(command)));
+        let mut first = self.discovery.look_ahead(&ahead);
         first.extend(self.discovery.scan(pids));
         self.send(first)?;
         self.outbox.send(FromFinder::FirstLookDone)?;
         loop {
-            let patience = if self.early.is_empty() { Duration::MAX } else { LOOK_AGAIN };
+            let next = self.early.iter().map(|early| early.again_at).min();
+            let patience = next.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             match self.inbox.recv_timeout(patience) {
                 Ok(mapped) => self.look(mapped, 1)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            while let Some(early) = self.early.pop_front_if(|early| early.again_at <= Instant::now()) {
+            let now = Instant::now();
+            for early in self.early.extract_if(.., |early| early.again_at <= now).collect::<Vec<_>>() {
                 self.look(early.mapped, early.looks + 1)?;
             }
             self.look_at_missed()?;
@@ -118,16 +123,18 @@ impl Finder {
     }
 
     fn look(&mut self, mapped: FileMapped, looks: u32) -> Sent {
-        let found = match self.discovery.mapped(mapped.pid, mapped.inode) {
+        let mut found = match self.discovery.mapped(mapped.pid, mapped.inode) {
             Some(found) => found,
             None if !self.procfs.exists(mapped.pid) => return Ok(()),
             None if looks < MOST_LOOKS => {
-                self.early.push_back(Early { mapped, again_at: Instant::now() + LOOK_AGAIN, looks });
+                let again_at = Instant::now() + LOOK_AGAIN * (1 << looks.min(5));
+                self.early.push(Early { mapped, again_at, looks });
                 return Ok(());
             }
             // Some file systems show another inode in the map than the kernel has.
             None => self.discovery.scan(&[mapped.pid]),
         };
+        found.iter_mut().for_each(|found| found.mapped_ns = Some(mapped.at_ns));
         self.send(found)?;
         self.outbox.send(FromFinder::LookedAt(mapped))
     }

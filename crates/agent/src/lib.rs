@@ -12,6 +12,7 @@ mod gpus;
 mod items;
 mod labels;
 mod live;
+mod loader;
 mod memory;
 mod naming;
 mod options;

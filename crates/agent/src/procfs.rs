@@ -218,22 +218,6 @@ fn container_id(cgroup: &str) -> Option<String> {
     cgroup.rsplit(|c: char| !c.is_ascii_hexdigit()).find(|part| part.len() == 64).map(|id| id.to_ascii_lowercase())
 }
 
-/// Where a program looks for the driver besides what the process already maps.
-pub fn library_folders(ld_library_path: Option<&str>) -> Vec<PathBuf> {
-    const STANDARD: &[&str] = &[
-        "/usr/lib/x86_64-linux-gnu",
-        "/lib/x86_64-linux-gnu",
-        "/usr/lib64",
-        "/lib64",
-        "/usr/lib",
-        "/usr/local/nvidia/lib64",
-        "/usr/local/cuda/compat",
-        "/usr/lib/wsl/lib",
-    ];
-    let named = ld_library_path.unwrap_or_default().split(':').filter(|folder| !folder.is_empty());
-    named.chain(STANDARD.iter().copied()).map(|folder| Path::new(folder).to_path_buf()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

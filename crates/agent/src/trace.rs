@@ -18,7 +18,7 @@ use gpuwhy_capture::{RawCall, Record, ThreadSnapshot, Tracer, capabilities};
 use gpuwhy_model::{LifeKind, LossReason, NoteKind, SessionEnd, Totals};
 use hashbrown::HashSet;
 
-use crate::clock::{Clock, Reading};
+use crate::clock::{self, Clock, Reading};
 use crate::discovery::{FileId, Found};
 use crate::finder::{self, FromFinder, Requests};
 use crate::governor::{Governor, Second};
@@ -86,7 +86,8 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     let mut naming = start_naming(options, &tracer, &procfs, gpus, watch)?;
     let stacks = Stacks::start(tracer.stack_tables()?, procfs.clone(), naming.stack_receiver());
     let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
-    let (requests, found) = finder::start(procfs.clone(), users);
+    let command = options.target.command.as_deref().and_then(|command| command.first()).map(PathBuf::from);
+    let (requests, found) = finder::start(procfs.clone(), users, command);
     let mut run = Run {
         governor: Governor::new(options.cost, options.keep_min_ns(), &tracer, Instant::now()),
         tracer: &mut tracer,
@@ -101,6 +102,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         learning_until: None,
         named_kernels: HashSet::new(),
         sampling: Sampling::start("/".as_ref()),
+        found_until: Instant::now(),
     };
     run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
@@ -149,6 +151,8 @@ struct Run<'a> {
     /// Handles of launches whose kernel was asked for, with their process.
     named_kernels: HashSet<(u32, u64)>,
     sampling: Sampling,
+    /// Until then a file may be found that is in use already.
+    found_until: Instant,
 }
 
 /// How long to probe the functions that tell a running thread's device.
@@ -159,6 +163,9 @@ const MOST_KERNELS: usize = 1 << 16;
 const DRAIN_EVERY: Duration = Duration::from_millis(40);
 const DRAIN_FEW_EVERY: Duration = Duration::from_millis(100);
 const FEW: usize = 1000;
+/// A file that is mapped is looked at within this time, as a rule, and its first call is not far.
+const FOUND_WITHIN: Duration = Duration::from_millis(100);
+const LOOK_FOR_FOUND: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
@@ -200,6 +207,12 @@ impl Run<'_> {
             }
         };
         self.probes += attached.probes;
+        if let Some(mapped_ns) = found.mapped_ns {
+            let late_ms = clock::read(libc::CLOCK_MONOTONIC).saturating_sub(mapped_ns) as f64 / 1e6;
+            let text =
+                format!("{name} is seen from {late_ms:.1} ms after it was first loaded; earlier calls are missing");
+            self.naming.note(NoteKind::NotAttached, text);
+        }
         let library = found.image.library.unwrap_or_default();
         self.naming.note(NoteKind::Attached, format!("attached {name} ({library}, {} functions)", attached.probes));
         for (symbol, why) in attached.refused {
@@ -266,7 +279,8 @@ impl Run<'_> {
                 return Ok(Ended::TargetsGone);
             }
             let due = self.governor.due_at(self.tracer).saturating_duration_since(Instant::now());
-            self.tracer.wait(drain_again.min(due));
+            let found = if now < self.found_until { LOOK_FOR_FOUND } else { drain_again };
+            self.tracer.wait(drain_again.min(due).min(found));
         }
     }
 
@@ -372,6 +386,7 @@ impl Run<'_> {
             Record::File(file) => {
                 self.stacks.tell(News::Mapped(file.pid));
                 self.requests.send(*file);
+                self.found_until = Instant::now() + FOUND_WITHIN;
             }
             _ => {}
         }

@@ -136,6 +136,8 @@ impl<'w> ThreadCase<'_, 'w> {
             cause: draft.cause.into(),
             title: String::new(),
             is_problem: true,
+            during: None,
+            victims: 1,
             severity: severity_of(share).min(most_severe),
             confidence,
             summary: draft.summary,

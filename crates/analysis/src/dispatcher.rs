@@ -3,7 +3,7 @@
 use gpuwhy_model::{Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
 use gpuwhy_window::{CallSecond, CallSum, Op};
 
-use crate::gpu::{Gpu, IdleUse};
+use crate::gpu::{Feeding, Gpu, IdleUse};
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
 use crate::steps::{self, Gap};
@@ -33,6 +33,8 @@ pub struct Dispatcher<'w> {
     pub gaps: Vec<Gap>,
     /// What it did while a GPU waited for it.
     pub idle: IdleUse,
+    /// How it gave a GPU work that was done as soon as it came.
+    pub feeding: Feeding,
 }
 
 impl Dispatcher<'_> {
@@ -90,6 +92,7 @@ fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Opti
         steps,
         gaps,
         idle: IdleUse::find(situation, gpus, id),
+        feeding: Feeding::find(situation, gpus, id),
     })
 }
 
@@ -114,6 +117,11 @@ pub(crate) struct Steady {
 impl Steady {
     pub fn share(&self) -> f64 {
         share(self.ns, self.of_ns)
+    }
+
+    /// The part of the seconds in which there was at least one.
+    pub fn share_of_seconds(&self) -> f64 {
+        share(self.seconds.saturating_mul(SECOND_NS), self.of_ns)
     }
 }
 

@@ -14,13 +14,15 @@ pub fn explain(window: &Window) -> Explanation {
     let situation = Situation::new(window);
     let gpus = gpu::gpus(&situation);
     let dispatchers = dispatchers(&situation, &gpus);
-    let (findings, mut ruled_out) = ranking::rank(verdicts(&situation, &dispatchers));
+    let (mut findings, mut ruled_out) = ranking::rank(verdicts(&situation, &dispatchers));
+    let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
+    findings.iter_mut().for_each(|finding| finding.during = Some(span));
     coverage::note_gaps(&situation, &mut ruled_out);
     let gpus = gpus.iter().map(|gpu| gpu::told(&situation, &dispatchers, gpu, &findings)).collect();
     Explanation {
         schema: Explanation::SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        window: Span { from_ns: window.from_ns, to_ns: window.to_ns },
+        window: span,
         coverage: coverage::coverage(&situation),
         phases: Vec::new(),
         gpus,

@@ -12,6 +12,7 @@
 //! | `class`, `waiting`, `waits` | what a blocked thread waited for, who ended the wait, how long it took |
 //! | `gpu` | when the GPU worked and when it had nothing to do, and what the host did meanwhile |
 //! | [`phases`] | which part of a run is loading, and which is what it does from then on |
+//! | [`slumps`] | short incidents in long runs |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
 //! | [`ledger`] | which GPU memory is allocated |
@@ -26,6 +27,7 @@ mod dispatcher;
 mod explain;
 mod gpu;
 mod graph;
+mod incidents;
 pub mod ledger;
 mod parts;
 mod phases;
@@ -44,5 +46,6 @@ pub use causes::causes_markdown;
 pub use confidence::HIGH as HIGH_CONFIDENCE;
 pub use coverage::seen_in_part;
 pub use explain::explain;
+pub use incidents::{add_incident, slumps};
 pub use phases::{WorkSecond, phases};
 pub use threads::{DispatchThread, DispatchThreads, StepParts};

@@ -1,5 +1,7 @@
 //! From what each rule said about each thread to the list a person reads: the root cause first, nothing twice.
 
+use std::collections::BTreeSet;
+
 use gpuwhy_model::{Cause, Evidence, Finding, RuledOut, Severity};
 
 use crate::case::Verdict;
@@ -9,16 +11,17 @@ use crate::rules;
 const LITTLE: f64 = 0.05;
 
 pub(crate) fn rank(verdicts: Vec<Verdict>) -> (Vec<Finding>, Vec<RuledOut>) {
-    let mut findings = Vec::new();
+    let mut alike: Vec<Alike> = Vec::new();
     let mut ruled_out = Vec::new();
     for verdict in verdicts {
         match verdict {
-            Verdict::Found(finding) => merge(&mut findings, titled(*finding)),
+            Verdict::Found(finding) => merge(&mut alike, titled(*finding)),
             Verdict::RuledOut { cause, why, share, is_too_little } => {
                 ruled_out.push((ruled_out_line(cause.into(), why, is_too_little.then_some(share)), share));
             }
         }
     }
+    let mut findings: Vec<Finding> = alike.into_iter().map(Alike::told).collect();
     drop_explained(&mut findings);
     sort(&mut findings);
     let most_telling = most_telling(ruled_out, &findings);
@@ -38,21 +41,56 @@ fn ruled_out_line(cause: Cause, why: String, share: Option<f64>) -> RuledOut {
     RuledOut { cause, title, why, share }
 }
 
-/// Threads of one process that suffer from the same culprit are one finding, told of the one that suffers most.
-fn merge(findings: &mut Vec<Finding>, next: Finding) {
-    let same = |one: &&mut Finding| {
-        one.cause == next.cause && one.victim.pid == next.victim.pid && is_same_culprit(one, &next)
-    };
-    let Some(known) = findings.iter_mut().find(same) else {
-        findings.push(next);
+/// Findings that say the same.
+struct Alike {
+    /// Of the one that suffers most.
+    finding: Finding,
+    pids: BTreeSet<u32>,
+}
+
+impl Alike {
+    fn told(self) -> Finding {
+        let victims = u32::try_from(self.pids.len()).unwrap_or(u32::MAX);
+        Finding { victims, ..self.finding }
+    }
+
+    fn is_like(&self, other: &Finding) -> bool {
+        let own = &self.finding;
+        own.cause == other.cause
+            && match self.pids.contains(&other.victim.pid) {
+                true => is_same_culprit(own, other),
+                false => is_same_program(own, other),
+            }
+    }
+}
+
+/// Threads and processes that suffer from the same are one finding, told of the one that suffers most.
+fn merge(findings: &mut Vec<Alike>, next: Finding) {
+    let pid = next.victim.pid;
+    let Some(known) = findings.iter_mut().find(|one| one.is_like(&next)) else {
+        findings.push(Alike { finding: next, pids: BTreeSet::from([pid]) });
         return;
     };
-    let affected = known.impact.calls_affected.saturating_add(next.impact.calls_affected);
-    let total = known.impact.calls_total.saturating_add(next.impact.calls_total);
-    if weight(&next) > weight(known) {
-        *known = next;
+    known.pids.insert(pid);
+    let impact = &known.finding.impact;
+    let affected = impact.calls_affected.saturating_add(next.impact.calls_affected);
+    let total = impact.calls_total.saturating_add(next.impact.calls_total);
+    if weight(&next) > weight(&known.finding) {
+        known.finding = next;
     }
-    (known.impact.calls_affected, known.impact.calls_total) = (affected, total);
+    let impact = &mut known.finding.impact;
+    (impact.calls_affected, impact.calls_total) = (affected, total);
+}
+
+/// Processes that run the same program, each its own culprit or both with the same one, at the same place.
+fn is_same_program(one: &Finding, other: &Finding) -> bool {
+    let blames_itself = |finding: &Finding| finding.culprit.as_ref().map(|culprit| culprit.pid == finding.victim.pid);
+    let file = |finding: &Finding| finding.r#where.first().map(|place| place.file.clone());
+    one.victim.comm == other.victim.comm
+        && one.victim.device == other.victim.device
+        && blames_itself(one) == blames_itself(other)
+        && is_same_culprit(one, other)
+        && file(one) == file(other)
 }
 
 /// The same process, or another one that runs the same program: one of many workers, one of many hogs.

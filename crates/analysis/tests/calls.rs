@@ -9,7 +9,12 @@ use support::*;
 /// A wait after every launch.
 fn storm() -> Scene {
     let mut scene = Scene::new(10 * S);
-    let thread = scene.program(4711, "python");
+    add_storm(&mut scene, 4711, "python");
+    scene
+}
+
+fn add_storm(scene: &mut Scene, pid: u32, comm: &str) {
+    let thread = scene.program(pid, comm);
     for step in 0..500 {
         let start_ns = step * 20 * MS;
         for op in 0..40 {
@@ -20,7 +25,18 @@ fn storm() -> Scene {
         scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 19_500 * US, 5 * US).bytes = Some(64);
         scene.sync(thread, start_ns + 19_520 * US, 10 * US);
     }
-    scene
+}
+
+#[test]
+fn what_happens_to_many_processes_of_a_program_is_one_finding_with_their_number() {
+    let mut scene = Scene::new(10 * S);
+    (4711..4714).for_each(|pid| add_storm(&mut scene, pid, "python"));
+    add_storm(&mut scene, 5000, "another");
+    let explanation = scene.explained();
+    let storms = explanation.findings.iter().filter(|finding| finding.cause == "sync-storm");
+    let mut told: Vec<(&str, u32)> = storms.map(|finding| (finding.victim.comm.as_str(), finding.victims)).collect();
+    told.sort_unstable();
+    assert_eq!(told, [("another", 1), ("python", 3)]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
@@ -69,6 +69,15 @@ impl Image {
             has_runtime: LIBRARIES.iter().filter_map(|library| library.linked_in).any(defines),
         })
     }
+}
+
+/// The dynamic loader that a program asks for; none for a library, a program without one, and anything else.
+pub fn interpreter(path: &Path) -> Option<PathBuf> {
+    let file = ReadCache::new(File::open(path).ok()?);
+    let elf = ElfFile64::<Endianness, _>::parse(&file).ok()?;
+    let endian = elf.endian();
+    let name = elf.elf_program_headers().iter().find_map(|header| header.interpreter(endian, &file).ok().flatten())?;
+    Some(PathBuf::from(std::str::from_utf8(name).ok()?))
 }
 
 /// What a file claims to hold is read into memory: it must be there, compressed at most.

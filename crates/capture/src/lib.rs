@@ -30,7 +30,7 @@ mod yardstick;
 pub use attach::AttachPath;
 pub use calibration::Calibration;
 pub use counts::{CountDelta, Hits};
-pub use image::{Image, Probe};
+pub use image::{Image, Probe, interpreter};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
 pub use run_time::Runs;

@@ -110,6 +110,44 @@ fn attached_within_a_second(place: &Place, library: &Path, start: impl FnOnce(&R
         format!("SELECT coalesce(sum(count), 0) FROM call_stats WHERE op = 'cuLaunchKernel' AND pid = {}", row.pid);
     let counted = finished.number(&sql) as u64;
     assert!(counted >= row.calls * 2 / 3, "{counted} of {} calls; {:#?}", row.calls, finished.log);
+    // What could not be seen is told.
+    let told = "SELECT count(*) FROM warnings WHERE kind = 'not-attached' AND text LIKE '%earlier calls are missing'";
+    assert!(finished.number(told) >= 1, "{:#?}", finished.log);
+    eprintln!("{counted} of {} calls were seen", row.calls);
+}
+
+/// Calls from its first moment on, and ends at once.
+const AT_ONCE: &str = "
+int cuInit(unsigned);
+int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void *, void *);
+int main(void)
+{
+    if (cuInit(0))
+        return 1;
+    for (int call = 0; call < 1000; call++)
+        if (cuLaunchKernel((void *)1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+            return 2;
+    return 0;
+}";
+
+#[test]
+fn root_no_call_is_missed_of_a_command_that_is_linked_against_the_driver() {
+    needs_root();
+    let place = Place::new();
+    let folder = copied(&place, &place.testbed.libcuda(), "linked", "libcuda.so.1");
+    let source = folder.join("at_once.c");
+    let program = folder.join("at_once");
+    std::fs::write(&source, AT_ONCE).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.arg(&source).arg("-o").arg(&program).arg(folder.join("libcuda.so.1"));
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compiler.status().unwrap().success());
+    let mut tracing = place.trace(&["--", program.to_str().unwrap()]);
+    assert!(tracing.wait_exit().success());
+    let finished = Finished::open(&place.file(), Vec::new());
+    finished.check();
+    assert_eq!(finished.number("SELECT sum(count) FROM call_stats WHERE op = 'cuLaunchKernel'"), 1000);
+    assert_eq!(finished.number("SELECT count(*) FROM warnings WHERE kind = 'not-attached'"), 0);
 }
 
 #[test]

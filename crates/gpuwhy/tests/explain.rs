@@ -5,12 +5,12 @@ mod support;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use gpuwhy_analysis::rules::RULES;
 use gpuwhy_store::{KeptExplanation, keep_explanation};
-use gpuwhy_testbed::{SCENARIOS, Scenario, ScenarioTruth, Setup, left_out};
+use gpuwhy_testbed::{LaunchLoop, SCENARIOS, Scenario, ScenarioTruth, Setup, left_out};
 use serde_json::Value;
 use support::{Place, gpuwhy, needs_root, output, small_trace};
 
@@ -172,6 +172,41 @@ fn root_a_producer_that_waits_for_its_disk_is_followed_to_it() {
     let chain: Vec<_> =
         finding["chain"].as_array().unwrap().iter().map(|edge| edge["what"].as_str().unwrap()).collect();
     assert!(chain.iter().any(|what| what.contains("waiting for disk")), "{chain:#?}");
+}
+
+#[test]
+fn root_a_short_incident_in_a_long_run_is_found_with_its_time() {
+    needs_root();
+    let place = Place::new();
+    let mut running = LaunchLoop::new(&place.testbed).rate(1_000.0).start().unwrap();
+    let pid = running.pid().to_string();
+    assert!(Command::new("taskset").args(["-a", "-p", "0x1", &pid]).stdout(Stdio::null()).status().unwrap().success());
+    let mut tracing = place.trace(&["-p", &pid]);
+    tracing.wait_ready();
+    running.go().unwrap();
+    running.slice(Duration::from_secs(20)).unwrap();
+    let hog = || Command::new("taskset").args(["0x1", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+    let mut hogs: Vec<Child> = (0..3).map(|_| hog()).collect();
+    running.slice(Duration::from_secs(5)).unwrap();
+    hogs.iter_mut().for_each(|hog| {
+        hog.kill().unwrap();
+        hog.wait().unwrap();
+    });
+    running.slice(Duration::from_secs(10)).unwrap();
+    running.finish().unwrap();
+    assert!(tracing.wait_finished().0.success());
+
+    let explanation = explain(&place.file(), &[]);
+    let findings = explanation["findings"].as_array().unwrap();
+    let pids: Vec<u32> = hogs.iter().map(Child::id).collect();
+    let incident = findings.iter().find(|finding| finding["cause"] == "cpu-preempted" && is_by(finding, &pids));
+    let incident = incident.unwrap_or_else(|| panic!("{explanation:#}"));
+    assert_ne!(incident["severity"], "low", "{incident:#}");
+    let ns = |moment: &Value| moment.as_u64().unwrap();
+    let lasted_ns = ns(&incident["during"]["to_ns"]) - ns(&incident["during"]["from_ns"]);
+    assert!((2_000_000_000..10_000_000_000).contains(&lasted_ns), "{incident:#}");
+    let (_, page, _) = output(gpuwhy(&["explain", place.file().to_str().unwrap()]));
+    assert!(page.contains("of the trace"), "{page}");
 }
 
 #[test]

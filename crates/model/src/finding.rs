@@ -109,13 +109,23 @@ pub struct Finding {
     pub confidence: f64,
     /// One plain sentence with the numbers.
     pub summary: String,
+    /// From when to when it was looked at: shares are of this time. What an older gpuwhy found does not say.
+    #[serde(default)]
+    pub during: Option<Span>,
     pub impact: Impact,
     pub victim: Victim,
+    /// Processes that it happens to in the same way. The victim is the one that loses most.
+    #[serde(default = "one")]
+    pub victims: u32,
     pub symptom: Option<Symptom>,
     pub culprit: Option<Culprit>,
     pub r#where: Vec<Place>,
     pub chain: Chain,
     pub fix: Vec<String>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Evidence;
 use crate::api::words;
 use crate::moment::UnixNs;
+use crate::{Evidence, Span};
 
 words! {
     /// A part of a program's run.
@@ -34,6 +34,12 @@ pub struct Phase {
     /// Steps of the thread that feeds the GPU most, where they are known.
     pub steps: Option<u64>,
     pub step_p50_ns: Option<u64>,
+}
+
+impl Phase {
+    pub fn span(&self) -> Span {
+        Span { from_ns: self.from_ns, to_ns: self.to_ns }
+    }
 }
 
 /// Where the time of one GPU went in a phase, as far as the host can tell.

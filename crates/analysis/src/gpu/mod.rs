@@ -6,6 +6,7 @@
 //!
 //! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
+mod feeding;
 mod outstanding;
 mod sight;
 mod telling;
@@ -17,7 +18,8 @@ use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, Meaning, ProcessI
 
 use crate::situation::Situation;
 use crate::words::share;
-use outstanding::{Action, Outstanding, Scope, State};
+pub(crate) use feeding::Feeding;
+use outstanding::{Action, Followed, Outstanding, Scope, State};
 use sight::Sight;
 pub(crate) use telling::told;
 pub(crate) use using::{Did, IdleUse};
@@ -58,6 +60,10 @@ pub(crate) struct Gpu {
     starved_ns: u64,
     /// When it was idle, in the order of time, as far as that was seen.
     pub idle: Vec<Idle>,
+    /// When it was given work that was done as soon as it came, as far as that was seen.
+    pub kept_up: Vec<Span>,
+    /// How much more of that there is.
+    pub kept_up_growth: f64,
     /// Nobody saw whether it got work, and nobody waited.
     unseen_ns: u64,
     /// Of each time between two of those: idle, and idle or unknown.
@@ -132,6 +138,7 @@ struct Asking {
     states: States,
     inferred: Vec<Idle>,
     starved_ns: u64,
+    kept_up: Vec<Span>,
 }
 
 fn processes(situation: &Situation<'_>) -> Vec<Asking> {
@@ -234,10 +241,11 @@ fn asking(
     }
     // Who has ended wants nothing of the GPU any more.
     let to_ns = if has_ended(situation, process) { last_ns.unwrap_or(window.to_ns) } else { window.to_ns };
-    let (states, starved_ns) = outstanding.finish(to_ns.min(window.to_ns));
-    let states = hide(states, &sight.dark);
-    inferred.retain(|idle| !sight.dark.iter().any(|span| overlaps(span, &idle.span)));
-    Asking { device, states, inferred, starved_ns }
+    let Followed { states, starved_ns, mut kept_up } = outstanding.finish(to_ns.min(window.to_ns));
+    let is_seen = |span: &Span| !sight.dark.iter().any(|dark| overlaps(dark, span));
+    inferred.retain(|idle| is_seen(&idle.span));
+    kept_up.retain(is_seen);
+    Asking { device, states: hide(states, &sight.dark), inferred, starved_ns, kept_up }
 }
 
 /// A wait begins with its call and ends with its return; calls of other threads come in between.
@@ -341,6 +349,7 @@ fn unite(device: u16, processes: &[Asking]) -> Gpu {
         if own.len() == 1 {
             gpu.inferred_idle_ns = one.inferred.iter().fold(0, |sum, idle| sum.saturating_add(idle.ns()));
             gpu.idle.extend(&one.inferred);
+            gpu.kept_up.clone_from(&one.kept_up);
         }
     }
     gpu.starved_ns = gpu.starved_ns.min(gpu.unknown_ns);
@@ -386,6 +395,7 @@ impl Gpu {
     /// nobody waited.
     fn complete(&mut self) {
         self.observed_idle_ns = self.idle_ns;
+        self.kept_up_growth = 1.0;
         let seen_ns = self.idle_ns.saturating_add(self.unknown_ns);
         let unseen_ns = std::mem::take(&mut self.unseen_ns);
         if self.looks.len() < LEAST_LOOKS || (seen_ns as f64) < LEAST_LOOKED * unseen_ns as f64 {
@@ -396,6 +406,7 @@ impl Gpu {
         let more = |ns: u64| (share(ns, seen_ns) * unseen_ns as f64) as u64;
         self.error_ns = (ERRORS * standard_error(&self.looks, idle) * unseen_ns as f64) as u64;
         let guessed_ns = more(self.idle_ns);
+        self.kept_up_growth = 1.0 + share(unseen_ns, seen_ns);
         self.starved_ns = self.starved_ns.saturating_add(more(self.starved_ns));
         self.inferred_idle_ns = self.inferred_idle_ns.saturating_add(more(self.inferred_idle_ns));
         self.idle_ns = self.idle_ns.saturating_add(guessed_ns);

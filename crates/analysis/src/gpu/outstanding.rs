@@ -47,9 +47,26 @@ pub struct Outstanding {
     since_ns: u64,
     /// How long it has been given work since somebody last waited.
     submitting_ns: u64,
+    /// When it was first given work since somebody last waited.
+    fed_since_ns: Option<u64>,
     starved_ns: u64,
+    /// From the first work to the wait for all of it, where the wait was next to nothing.
+    kept_up: Vec<Span>,
     states: Vec<(Span, State, Option<ThreadId>)>,
 }
+
+/// What came of it.
+pub struct Followed {
+    /// In the order of time, each with who ended it.
+    pub states: Vec<(Span, State, Option<ThreadId>)>,
+    /// How long the host was late.
+    pub starved_ns: u64,
+    /// Times in which work was done as soon as it came.
+    pub kept_up: Vec<Span>,
+}
+
+/// A wait that takes this part of the time in which the work was given found most of it done.
+const NEXT_TO_NOTHING: u64 = 20;
 
 /// Programs make new events all the time; so many are remembered.
 const MOST_EVENTS: usize = 1 << 16;
@@ -64,7 +81,9 @@ impl Outstanding {
             state: first,
             since_ns: from_ns,
             submitting_ns: 0,
+            fed_since_ns: None,
             starved_ns: 0,
+            kept_up: Vec::new(),
             states: Vec::new(),
         }
     }
@@ -84,6 +103,7 @@ impl Outstanding {
         self.is_blind = true;
         self.turn(at_ns, self.with_waits(State::Unseen), None);
         self.submitting_ns = 0;
+        self.fed_since_ns = None;
     }
 
     /// From here on all work is seen. These streams may have some, given until `last_ns`.
@@ -99,6 +119,7 @@ impl Outstanding {
 
     pub fn submit(&mut self, at_ns: u64, stream: u64, by: ThreadId) {
         self.streams.insert(stream, at_ns);
+        self.fed_since_ns = self.fed_since_ns.or(Some(at_ns));
         if self.state == State::Idle {
             self.turn(at_ns, State::Unknown, Some(by));
         }
@@ -137,6 +158,11 @@ impl Outstanding {
             self.starved_ns = self.starved_ns.saturating_add(self.submitting_ns + self.unknown_until(at_ns));
         }
         self.submitting_ns = 0;
+        if let Some(from_ns) = self.fed_since_ns.take()
+            && at_ns.saturating_sub(began_ns) <= began_ns.saturating_sub(from_ns) / NEXT_TO_NOTHING
+        {
+            self.kept_up.push(Span { from_ns, to_ns: began_ns });
+        }
         let next = match (self.is_blind, self.streams.is_empty()) {
             (true, _) => self.with_waits(State::Unseen),
             (false, true) => State::Idle,
@@ -172,10 +198,9 @@ impl Outstanding {
         (self.state, self.since_ns) = (next, at_ns.max(self.since_ns));
     }
 
-    /// All states in the order of time, each with who ended it, and how long the host was late.
-    pub fn finish(mut self, to_ns: u64) -> (Vec<(Span, State, Option<ThreadId>)>, u64) {
+    pub fn finish(mut self, to_ns: u64) -> Followed {
         self.turn(to_ns, State::Unknown, None);
-        (self.states, self.starved_ns)
+        Followed { states: self.states, starved_ns: self.starved_ns, kept_up: self.kept_up }
     }
 }
 
@@ -186,8 +211,7 @@ mod tests {
     const THREAD: ThreadId = ThreadId(1);
 
     fn states(outstanding: Outstanding, to_ns: u64) -> Vec<(u64, u64, State)> {
-        let (states, _) = outstanding.finish(to_ns);
-        states.into_iter().map(|(span, state, _)| (span.from_ns, span.to_ns, state)).collect()
+        outstanding.finish(to_ns).states.into_iter().map(|(span, state, _)| (span.from_ns, span.to_ns, state)).collect()
     }
 
     #[test]
@@ -246,7 +270,9 @@ mod tests {
         let mut gpu = Outstanding::new(0, State::Idle);
         gpu.submit(10, 1, THREAD);
         gpu.end_wait(70, 69, Scope::Stream(1), false);
-        assert_eq!(gpu.finish(100).1, 60);
+        let followed = gpu.finish(100);
+        assert_eq!(followed.starved_ns, 60);
+        assert_eq!(followed.kept_up, [Span { from_ns: 10, to_ns: 69 }]);
     }
 
     #[test]
@@ -259,7 +285,7 @@ mod tests {
         gpu.end_wait(50, 50, Scope::Stream(1), false);
         gpu.submit(60, 1, THREAD);
         let states: Vec<(u64, State)> =
-            gpu.finish(70).0.iter().map(|(span, state, _)| (span.from_ns, *state)).collect();
+            gpu.finish(70).states.iter().map(|(span, state, _)| (span.from_ns, *state)).collect();
         let expected =
             [State::Idle, State::Unseen, State::Busy, State::Unseen, State::Unknown, State::Idle, State::Unknown];
         assert_eq!(states, [0, 10, 20, 30, 40, 50, 60].into_iter().zip(expected).collect::<Vec<_>>());

@@ -97,6 +97,8 @@ fn finding(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64, total: u64, ro
         cause: RULE.cause.into(),
         title: String::new(),
         is_problem: true,
+        during: None,
+        victims: 1,
         severity,
         confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
         summary: format!("{errors} allocations of GPU memory by {name} failed because there was not enough{asked}."),

@@ -1,8 +1,9 @@
 //! CUDA graphs are captured again and again, or captured and never launched.
 //!
 //! # How it is detected
-//! In the later two thirds of the thread's time there are at least three captures, and at least half as many as graph
-//! launches. What is lost is the time from the beginning of a capture to the end of its instantiation.
+//! In the later two thirds of the thread's time there are at least three captures, in most of its seconds or at least half
+//! as many as graph launches. What is lost is the time from the beginning of a capture to the end of its instantiation.
+//! Memory that is allocated and freed for captures is part of them.
 //!
 //! # When it is not reported
 //! Captures while the program warms up, as many as it has shapes. A capture now and then for a new shape.
@@ -22,7 +23,7 @@ use crate::words::{duration, part, percent, share};
 pub const RULE: Rule = Rule {
     meanwhile: super::IN_CALLS,
     needs: &[CallClass::Graph],
-    explains_away: &["launch-bound"],
+    explains_away: &["launch-bound", "alloc-churn"],
     ..Rule::new(
         "graph-recapture",
         "Graphs are captured again and again",
@@ -32,6 +33,9 @@ pub const RULE: Rule = Rule {
 };
 
 const LEAST_CAPTURES: u64 = 3;
+
+/// A program that captures in so many of its seconds does not do it for new shapes.
+const HABIT: f64 = 0.6;
 
 const FIX: &[&str] = &[
     "Capture once for each shape and launch it many times: pad inputs to a few sizes, keep the graphs.",
@@ -43,7 +47,8 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let (begins, instantiations) = (steps(GraphStep::Capture), steps(GraphStep::Instantiate));
     let launches = steady(case.situation, case.thread, is_graph_launch).calls;
     let captures = begins.calls.max(instantiations.calls);
-    if captures < LEAST_CAPTURES || captures.saturating_mul(2) < launches {
+    let is_habit = begins.seconds > 1 && begins.share_of_seconds() >= HABIT;
+    if captures < LEAST_CAPTURES || (captures.saturating_mul(2) < launches && !is_habit) {
         let name = case.name();
         let why = format!("{name} captured {captures} graphs and launched graphs {launches} times after warming up");
         return case.rule_out(RULE.cause, 0, why);

@@ -3,6 +3,8 @@
 //! # How it is detected
 //! As long as it has a CPU, the thread hardly ever waits for the GPU (at most a tenth of the time), and spends at least
 //! four fifths on launching and on its own code between launches, of which launch calls alone are more than a third.
+//! Or there are times in which the GPU keeps up with the launches (who waits for all of them waits for a twentieth of
+//! the time that they took, or less), and launch calls take more than a third of these times.
 //!
 //! # When it is not reported
 //! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU
@@ -32,6 +34,9 @@ const LEAST_LAUNCHING: f64 = 0.35;
 const LEAST_ON_ITS_OWN: f64 = 0.8;
 const MOST_WAITING: f64 = 0.1;
 
+/// Fewer launches are nothing to be bound by.
+const MANY: u64 = 1_000;
+
 /// A launch that takes longer than this waits for a place in the queue.
 const LONGEST_LAUNCH_NS: u64 = 50_000;
 
@@ -51,20 +56,25 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let is_bound =
         with_cpu(launching_ns) >= LEAST_LAUNCHING && with_cpu(own_ns) >= LEAST_ON_ITS_OWN && waiting <= MOST_WAITING;
     if is_bound {
-        return case.judge(tell(case, launching_ns, waiting));
+        let hardly = format!("it hardly waited for the GPU ({}): that one had nothing left to do", percent(waiting));
+        return case.judge(tell(case, launching_ns, thread.launches, hardly));
+    }
+    let feeding = thread.feeding;
+    if share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING && feeding.launches >= MANY {
+        let kept_up = format!("the GPU was done with them as soon as they came, for {}", duration(feeding.ns));
+        return case.judge(tell(case, feeding.launching_ns, feeding.launches, kept_up));
     }
     let (launching, waiting) = (percent(case.share(launching_ns)), percent(waiting));
     let why = format!("{} launched {launching} of its time and waited {waiting} for the GPU", case.name());
     case.rule_out(RULE.cause, launching_ns, why)
 }
 
-fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, waiting: f64) -> Draft {
-    let (name, count, launching) = (case.name(), case.thread.launches, percent(case.share(launching_ns)));
+fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, count: u64, idle: String) -> Draft {
+    let (name, launching) = (case.name(), percent(case.share(launching_ns)));
     let launches = case.heaviest(|sum| case.situation.is_launch(sum.op));
     let op = launches.map(|sum| sum.op);
     let each = duration(launches.map_or(0, |sum| sum.sum_ns / sum.calls.max(1)));
     let spent = format!("{name} made {count} launches of {each} each, {launching} of its time");
-    let idle = format!("it hardly waited for the GPU ({}): that one had nothing left to do", percent(waiting));
     let cited = case.longest_calls(|call| Some(call.op) == op);
     let chain = Chain::starting(edge(spent, Evidence::Observed, launching_ns, cited)).then(edge(
         idle,

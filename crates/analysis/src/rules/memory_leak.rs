@@ -217,6 +217,8 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked:
         cause: RULE.cause.into(),
         title: String::new(),
         is_problem: true,
+        during: None,
+        victims: 1,
         severity: if grown >= GRAVE_GROWTH { Severity::High } else { Severity::Medium },
         confidence: confidence::weigh(&chain, Backing { share: 1.0, records: count }, situation.window),
         summary: format!(

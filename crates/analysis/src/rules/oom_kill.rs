@@ -94,6 +94,8 @@ fn finding(situation: &Situation<'_>, family: &Family, kill: &ProcessLife) -> Fi
         cause: RULE.cause.into(),
         title: String::new(),
         is_problem: true,
+        during: None,
+        victims: 1,
         severity: Severity::High,
         confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
         summary: format!("{name} was killed because memory ran out ({detail})."),

@@ -48,7 +48,8 @@ impl Ask for Findings {
         }
         let reading = asked.read(&self.part)?;
         asked.progress(0.1, "reading the trace");
-        let phases = phases(&reading)?;
+        let seconds = seconds(&reading)?;
+        let phases = gpuwhy_analysis::phases(&seconds, reading.span);
         let is_asked =
             |phase: &&Phase| phase.name == PhaseName::Steady && self.phase.unwrap_or_default() == WhichPhase::Steady;
         let steady = phases.iter().find(is_asked);
@@ -60,6 +61,12 @@ impl Ask for Findings {
         asked.go_on()?;
         asked.progress(0.7, "looking for causes");
         let mut explanation = gpuwhy_analysis::explain(&window);
+        for slump in gpuwhy_analysis::slumps(&seconds, steady.map_or(reading.span, Phase::span)) {
+            asked.go_on()?;
+            let scope = Scope { from_ns: Some(slump.from_ns), to_ns: Some(slump.to_ns), ..reading.scope };
+            let incident = gpuwhy_analysis::explain(&reading.window_of(&scope)?);
+            gpuwhy_analysis::add_incident(&mut explanation, incident);
+        }
         explanation.window = reading.span;
         if steady.is_some() {
             explanation.gpus.iter_mut().for_each(|gpu| gpu.phase = PhaseName::Steady.as_str().to_owned());
@@ -69,8 +76,8 @@ impl Ask for Findings {
     }
 }
 
-/// The phases of the whole trace; none where a part of it was asked for.
-fn phases(reading: &Reading) -> Result<Vec<Phase>, AskError> {
+/// What each second of the whole trace brought; nothing where a part of it was asked for.
+fn seconds(reading: &Reading) -> Result<Vec<WorkSecond>, AskError> {
     #[derive(Deserialize)]
     struct Row {
         bucket_ns: u64,
@@ -83,7 +90,7 @@ fn phases(reading: &Reading) -> Result<Vec<Phase>, AskError> {
     let pid = reading.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
     let rows = reading.select::<Row>(SECONDS, &[pid.clone(), pid])?;
     let second = |row: Row| WorkSecond { bucket_ns: row.bucket_ns, launches: row.launches, loading_ns: row.loading_ns };
-    Ok(gpuwhy_analysis::phases(&rows.into_iter().map(second).collect::<Vec<_>>(), reading.span))
+    Ok(rows.into_iter().map(second).collect())
 }
 
 /// The version from which on the trace says what functions mean.

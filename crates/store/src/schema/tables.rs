@@ -222,7 +222,7 @@ declared! {
         explanation TEXT "The object that `gpuwhy explain --json` prints.";
     }
 
-    tcp_events () since 1 "One row per TCP event." {
+    tcp_events () since 1 "One row per TCP event. Empty as yet: TCP events are not traced." {
         timestamp_ns INTEGER [unit("ns since epoch")] "When it happened.";
         pid INTEGER [optional()] "Process, where known.";
         event TEXT "The kernel's name for it: `tcp_retransmit_skb`...";

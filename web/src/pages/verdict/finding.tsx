@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import type { Finding, Place } from "../../answers";
 import { Location } from "../../parts/place";
-import { count, duration, share, who } from "../../units";
+import { since } from "../../exact";
+import { clock, count, duration, share, who } from "../../units";
 import { ChainGraph } from "./chain";
 
 const SEVERITY = { high: "Severe", medium: "Moderate", low: "Minor" } as const;
@@ -49,6 +50,11 @@ function Body({ finding }: { finding: Finding }) {
             of its time, {duration(impact.lost_ns)}
           </Fact>
         )}
+        {finding.during && (
+          <Fact name="When" value={duration(since(finding.during.from_ns, finding.during.to_ns))}>
+            from {clock(finding.during.from_ns)} on
+          </Fact>
+        )}
         <Fact name="How sure" value={share(finding.confidence)}>
           <meter min={0} max={1} value={finding.confidence} aria-label="How sure" />
         </Fact>
@@ -58,6 +64,7 @@ function Body({ finding }: { finding: Finding }) {
           </Fact>
         )}
         <Fact name="Victim" value={who(victim.comm, victim.pid, victim.tid)}>
+          {finding.victims > 1 && `and ${count(finding.victims - 1)} more like it; `}
           {impact.calls_affected > 0 && `${count(impact.calls_affected)} of ${count(impact.calls_total)} calls`}
           {symptom && impact.calls_affected === 0 && symptom.op}
         </Fact>

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use gpuwhy_model::{
-    Breakdown, Coverage, Evidence, Explanation, Finding, PhaseName, Place, Role, RuledOut, Severity, TimePart, WalkEnd,
-    WalksEnded,
+    Breakdown, Coverage, Evidence, Explanation, Finding, Phase, PhaseName, Place, Role, RuledOut, Severity, TimePart,
+    WalkEnd, WalksEnded,
 };
 
 use crate::print::safe;
@@ -30,7 +30,7 @@ pub fn page(explanation: &Explanation) -> String {
     gpus(&mut page, explanation);
     verdict(&mut page, explanation);
     for finding in &told {
-        in_full(&mut page, finding);
+        in_full(&mut page, finding, &when(explanation, finding));
     }
     also(&mut page, &mentioned);
     innocent(&mut page, &explanation.ruled_out);
@@ -86,12 +86,24 @@ fn verdict(page: &mut String, explanation: &Explanation) {
     let _ = writeln!(page, "\x1b[1m{text}\x1b[0m\n");
 }
 
-fn in_full(page: &mut String, finding: &Finding) {
+/// From when to when it was, where it was not all the time.
+fn when(explanation: &Explanation, finding: &Finding) -> String {
+    let is_steady = |phase: &&Phase| phase.name == PhaseName::Steady;
+    let all = explanation.phases.iter().find(is_steady).map_or(explanation.window, Phase::span);
+    let Some(during) = finding.during.filter(|during| during.to_ns - during.from_ns < (all.to_ns - all.from_ns) / 2)
+    else {
+        return String::new();
+    };
+    let since = |at_ns: u64| duration(at_ns.saturating_sub(explanation.window.from_ns));
+    format!(", from {} to {} of the trace", since(during.from_ns), since(during.to_ns))
+}
+
+fn in_full(page: &mut String, finding: &Finding, when: &str) {
     let colour = if finding.severity == Severity::High { "1;31" } else { "1;33" };
     let sure = (finding.confidence * 100.0).round();
     let (cause, severity) = (&finding.cause, finding.severity);
-    let _ = writeln!(page, "\x1b[{colour}m{cause}\x1b[0m  {severity}, {sure} % sure");
-    paragraph(page, "  ", "  ", &finding.summary);
+    let _ = writeln!(page, "\x1b[{colour}m{cause}\x1b[0m  {severity}, {sure} % sure{when}");
+    paragraph(page, "  ", "  ", &with_others(finding));
     let _ = writeln!(page);
     for (index, edge) in finding.chain.edges().enumerate() {
         let title = if index == 0 { "why" } else { "" };
@@ -111,6 +123,16 @@ fn in_full(page: &mut String, finding: &Finding) {
         paragraph(page, &format!("  {title:<6}"), "        ", fix);
     }
     let _ = writeln!(page);
+}
+
+fn with_others(finding: &Finding) -> String {
+    match finding.victims.saturating_sub(1) {
+        0 => finding.summary.clone(),
+        1 => format!("{} The same happens to one more process of this program.", finding.summary),
+        others => {
+            format!("{} The same happens to {} more processes of this program.", finding.summary, count(others.into()))
+        }
+    }
 }
 
 /// A line with nothing before it is called by the one above.
@@ -133,7 +155,7 @@ fn also(page: &mut String, findings: &[&Finding]) {
     }
     let _ = writeln!(page, "\x1b[1mAlso seen\x1b[0m");
     for finding in findings {
-        paragraph(page, "  ", "    ", &format!("{} ({}): {}", finding.cause, finding.severity, finding.summary));
+        paragraph(page, "  ", "    ", &format!("{} ({}): {}", finding.cause, finding.severity, with_others(finding)));
     }
     let _ = writeln!(page);
 }
@@ -250,6 +272,8 @@ mod tests {
             cause: "lock-wait".into(),
             title: "Waiting for a lock".into(),
             is_problem: true,
+            during: None,
+            victims: 1,
             severity,
             confidence: 0.93,
             summary: summary.into(),

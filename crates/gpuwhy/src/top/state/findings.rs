@@ -66,6 +66,8 @@ pub mod tests {
             cause: "input-starved".into(),
             title: "Input came too late".into(),
             is_problem: true,
+            during: None,
+            victims: 1,
             severity: Severity::High,
             confidence: 0.93,
             summary: "python (4242) waited 4.20 s of 10.0 s for worker (4250), which was waiting for a disk.".into(),

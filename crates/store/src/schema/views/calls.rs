@@ -88,7 +88,7 @@ pub(super) const VIEWS: &[View] = declared_views! {
             CROSS JOIN processes ON processes.id = rung_changes.process_id";
 
     // Empty, until there is a library whose calls it shows.
-    nccl_events "One row per collective operation." {
+    nccl_events "One row per collective operation. Empty as yet: collectives are not traced." {
         timestamp_ns = "NULL" INTEGER "ns since epoch" "Start.";
         duration_ns = "NULL" INTEGER "ns" "Duration.";
         pid = "NULL" INTEGER "" "Process.";

@@ -108,6 +108,27 @@ fn launches_that_fill_the_time_while_the_gpu_has_nothing_are_the_bound() {
     assert_eq!(only(&explanation, "launch-bound").severity, Severity::High);
 }
 
+/// The first part of a step is waited for as long as it took; then come many small launches, which the GPU has done when
+/// somebody waits for them.
+#[test]
+fn a_part_of_each_step_can_be_bound_by_launches() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..500 {
+        let start_ns = step * 20 * MS;
+        scene.step(thread, start_ns, 20, 9 * MS);
+        for launch in 0..1000 {
+            scene.call(thread, "cuLaunchKernel", start_ns + 10 * MS + launch * 9 * US, 4 * US);
+        }
+        scene.sync(thread, start_ns + 19 * MS, 100 * US);
+    }
+    let mut window = scene.finished();
+    window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
+    let explanation = gpuwhy_analysis::explain(&window);
+    let finding = only(&explanation, "launch-bound");
+    assert!((finding.impact.share - 0.2).abs() < 0.02, "{}", finding.impact.share);
+}
+
 #[test]
 fn launches_that_block_because_the_queue_is_full_are_a_busy_gpu() {
     let mut scene = Scene::new(10 * S);
@@ -213,6 +234,24 @@ fn memory_that_only_grows_leaks_and_memory_that_is_freed_does_not() {
     innocent(&growing(|step| step > 100).explained(), "memory-leak");
 }
 
+/// A framework with a cache asks the driver rarely, for much: in these steps.
+fn asking_in(steps: &'static [u64]) -> Scene {
+    training(move |scene, thread, at| {
+        if steps.contains(&(at / (20 * MS))) {
+            let call = scene.call(thread, "cuMemAlloc", at, 5 * US);
+            (call.address, call.bytes) = (Some(at), Some(738 << 20));
+        }
+    })
+}
+
+#[test]
+fn a_few_large_allocations_that_go_on_are_a_leak_and_those_of_a_start_are_not() {
+    only(&asking_in(&[0, 90, 170, 250, 335, 420, 490]).explained(), "memory-leak");
+    only(&asking_in(&[0, 1, 2, 3, 4, 255, 300, 350, 400, 450, 490]).explained(), "memory-leak");
+    innocent(&asking_in(&[0, 20, 40, 60, 80, 100]).explained(), "memory-leak");
+    innocent(&asking_in(&[0, 1, 2, 3, 4, 200, 400]).explained(), "memory-leak");
+}
+
 #[test]
 fn frees_whose_records_were_lost_are_no_leak() {
     let mut window = growing(|_| true).finished();
@@ -265,7 +304,10 @@ fn a_capture_a_step_is_recapture_and_one_capture_for_all_is_not() {
     };
     let explanation = capturing(1);
     assert!((only(&explanation, "graph-recapture").impact.share - 0.25).abs() < 0.01);
+    // A reply has some launches and begins with a capture: less often, and every second.
+    assert!((only(&capturing(4), "graph-recapture").impact.share - 0.0625).abs() < 0.01);
     innocent(&capturing(500), "graph-recapture");
+    innocent(&capturing(120), "graph-recapture");
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! GPU memory that is allocated and not freed only grows.
 //!
 //! # How it is detected
-//! Allocations and frees are matched by address, which gives the bytes that are live at any time. The time is divided
-//! into equal parts: in each, the least that was live must be more than in the part before, by a tenth in all, and
-//! the growth must not flatten. What grows is told by where it was allocated from and in which sizes.
+//! Allocations and frees are matched by address, which gives the bytes that are live at any time. The time from the first
+//! allocation to the end, or its later half, is divided into six parts: the least that was live must be more in each of
+//! them than in the one before, but for one, by a tenth in all, and the growth must not flatten. Eight allocations must stay, or four if
+//! they are large: frameworks with a cache ask the driver rarely. What grows is told by where it was allocated from and
+//! in which sizes.
 //!
 //! # When it is not reported
 //! Memory that grows while the program warms up and then stays. A framework's cache that fills. Growth that could be
-//! frees whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen.
+//! frees whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen, so
+//! that the place is the one that asked the driver, and not always the one that keeps the memory.
 //!
 //! # How to fix it
 //! Look at what keeps references at the place that is named: lists of losses with their graphs (`loss.item()` or
 //! `.detach()` before appending), growing caches, buffers that are allocated in every step.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{
@@ -43,8 +47,10 @@ const GRAVE_GROWTH: f64 = 1.0;
 const NOT_FLATTENING: f64 = 0.5;
 /// Against so little live memory everything would be growth.
 const LEAST_LIVE: u64 = 1 << 20;
-/// Allocations that stay, fewer of which are no pattern.
+/// Allocations that stay, fewer of which are no pattern; and fewer still, where they come to so much.
 const LEAST_LEAKED: u64 = 8;
+const LEAST_LARGE: u64 = 4;
+const LARGE: u64 = 256 << 20;
 
 const FIX: &[&str] = &[
     "Look at what keeps GPU memory at that place: lists of tensors with their graphs, growing caches.",
@@ -71,7 +77,9 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
     let leaked = memory.leaked();
     // Where frees of memory that nobody allocated are found, as many allocations without a free are to be expected.
     let missing = missing_frees(situation, process, memory.frees).max(memory.orphans);
-    if leaked.count < LEAST_LEAKED || leaked.count <= missing.saturating_mul(2) {
+    let is_large = growth.last.saturating_sub(growth.first) >= LARGE;
+    let least = if is_large { LEAST_LARGE } else { LEAST_LEAKED };
+    if leaked.count < least || leaked.count <= missing.saturating_mul(2) {
         return rule_out(format!("{missing} frees have no record, which explains what seems to stay"));
     }
     match memory.last_thread {
@@ -97,9 +105,12 @@ type Site = (Option<ModuleId>, u64);
 /// Live memory of a process over time.
 struct Memory<'w> {
     from_ns: u64,
-    part_ns: u64,
+    half_part_ns: u64,
     ledger: Ledger<'w>,
-    least: Vec<Option<u64>>,
+    /// Of each half of a part with calls.
+    least: [Option<u64>; 2 * PARTS],
+    /// At the end of each of those.
+    last: [u64; 2 * PARTS],
     frees: u64,
     /// Frees of what was not known to be allocated, after warming up.
     orphans: u64,
@@ -128,12 +139,13 @@ impl<'w> Memory<'w> {
         let window = situation.window;
         let own: Vec<&Call> = ledger::memory_calls(window, process).collect();
         let from_ns = own.first().map_or(window.from_ns, |call| call.start_ns);
-        let to_ns = own.last().map_or(from_ns, |call| call.start_ns);
+        let to_ns = window.to_ns.max(from_ns);
         let mut memory = Self {
             from_ns,
-            part_ns: to_ns.saturating_sub(from_ns) / PARTS as u64 + 1,
+            half_part_ns: to_ns.saturating_sub(from_ns) / (2 * PARTS) as u64 + 1,
             ledger: Ledger::default(),
-            least: vec![None; PARTS],
+            least: [None; 2 * PARTS],
+            last: [0; 2 * PARTS],
             frees: 0,
             orphans: 0,
             last_thread: None,
@@ -153,25 +165,28 @@ impl<'w> Memory<'w> {
             Entry::Nothing => {}
         }
         let live = self.ledger.bytes();
-        let part = (call.start_ns.saturating_sub(self.from_ns) / self.part_ns) as usize;
+        let part = (call.start_ns.saturating_sub(self.from_ns) / self.half_part_ns) as usize;
         if let Some(least) = self.least.get_mut(part) {
             *least = Some(least.map_or(live, |least| least.min(live)));
+            self.last[part] = live;
         }
     }
 
     fn warm_ns(&self) -> u64 {
-        self.from_ns.saturating_add(self.part_ns)
+        self.from_ns.saturating_add(self.half_part_ns.saturating_mul(2))
     }
 
-    /// `None` unless each part has more than the one before, and it goes on.
+    /// `None` unless it grows all the time, or from the middle on.
     fn growth(&self) -> Option<Growth> {
-        let least: Vec<u64> = self.least.iter().copied().collect::<Option<_>>()?;
-        let warm = least.get(1..)?;
-        let (&first, &middle, &last) = (warm.first()?, warm.get(warm.len() / 2)?, warm.last()?);
-        let grows = least.windows(2).all(|pair| pair[1] > pair[0]);
-        let goes_on = (last.saturating_sub(middle)) as f64 >= NOT_FLATTENING * middle.saturating_sub(first) as f64;
-        let is_enough = last.saturating_sub(first) as f64 >= LEAST_GROWTH * first.max(LEAST_LIVE) as f64;
-        (grows && goes_on && is_enough).then_some(Growth { first, last })
+        let mut live = 0;
+        let mut least = [0; 2 * PARTS];
+        for (part, (found, end)) in self.least.iter().zip(self.last).enumerate() {
+            // Nothing changes in a part without calls.
+            least[part] = found.unwrap_or(live);
+            live = if found.is_some() { end } else { live };
+        }
+        let all: Vec<u64> = least.chunks(2).filter_map(|part| part.iter().copied().min()).collect();
+        steady_growth(&all).or_else(|| steady_growth(&least[PARTS..]))
     }
 
     /// What was allocated after warming up and is still there.
@@ -199,6 +214,18 @@ impl<'w> Memory<'w> {
             stacks: of_site.iter().filter_map(|live| Some((live.stack_id?, live.bytes?))).collect(),
         }
     }
+}
+
+/// `None` unless each part but one has more than the one before, and it goes on to the end.
+fn steady_growth(least: &[u64]) -> Option<Growth> {
+    let warm = least.get(1..)?;
+    let (&first, &middle, &last) = (warm.first()?, warm.get(warm.len() / 2)?, warm.last()?);
+    let pairs = || least.windows(2).map(|pair| pair[1].cmp(&pair[0]));
+    let still = pairs().filter(|change| change.is_eq()).count();
+    let grows = still <= 1 && !pairs().any(Ordering::is_lt) && pairs().next_back().is_some_and(Ordering::is_gt);
+    let goes_on = (last.saturating_sub(middle)) as f64 >= NOT_FLATTENING * middle.saturating_sub(first) as f64;
+    let is_enough = last.saturating_sub(first) as f64 >= LEAST_GROWTH * first.max(LEAST_LIVE) as f64;
+    (grows && goes_on && is_enough).then_some(Growth { first, last })
 }
 
 fn site_of(call: &Call) -> Site {

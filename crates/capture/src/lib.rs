@@ -23,7 +23,7 @@ mod skeleton;
 mod stacks;
 mod tracer;
 #[cfg(test)]
-mod unwinder;
+mod unwinder_tests;
 mod wire;
 mod yardstick;
 

@@ -8,7 +8,8 @@ use gpuwhy_questions::questions::demo::Demo;
 use gpuwhy_questions::{AskError, Control, Host};
 use serde_json::Value;
 
-use crate::commands::{check, demo};
+use crate::commands::check;
+use crate::stall::Stall;
 
 #[derive(Default)]
 pub struct ThisHost {
@@ -22,7 +23,7 @@ impl Host for ThisHost {
     }
 
     fn demo(&self, demo: &Demo, duration: Duration, control: &Control) -> Result<Explanation, AskError> {
-        let run = demo::Run { demo, duration, out: self.demo_file.as_deref(), control };
-        run.explained().map_err(|error| AskError::Failed { message: format!("{error:#}") })
+        let stall = Stall { demo, duration, out: self.demo_file.as_deref(), control };
+        stall.explained().map_err(|error| AskError::Failed { message: format!("{error:#}") })
     }
 }

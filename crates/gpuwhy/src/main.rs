@@ -4,6 +4,7 @@ mod commands;
 mod findings;
 mod host;
 mod print;
+mod stall;
 mod top;
 
 use std::process::ExitCode;

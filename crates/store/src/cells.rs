@@ -6,8 +6,6 @@ use gpuwhy_model::{Cell, Put, Record, Take};
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{Row, Statement};
 
-use crate::writer::cut;
-
 /// Rows that are bound to a statement, one after the other.
 pub(crate) struct Binding<'s, 'c> {
     statement: &'s mut Statement<'c>,
@@ -73,4 +71,16 @@ impl Take for Reading<'_, '_> {
             _ => Cell::Null,
         }
     }
+}
+
+/// The longest text that is kept whole, so that no row gets too long for a guarded query.
+const MOST_TEXT_BYTES: usize = 16 << 10;
+
+/// A text as long as the file takes it.
+pub(crate) fn cut(text: &str) -> &str {
+    cut_to(MOST_TEXT_BYTES, text)
+}
+
+pub(crate) fn cut_to(bytes: usize, text: &str) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }

@@ -26,6 +26,7 @@ use gpuwhy_model::{LossReason, Losses, Note, Session, SessionEnd};
 use rusqlite::{Connection, params};
 
 use crate::StoreError;
+use crate::cells::cut;
 use crate::lock::WriterLock;
 use calls::MovedCalls;
 use dictionary::Dictionaries;
@@ -38,9 +39,6 @@ use stacks::Stacks;
 
 /// How long to wait for another program that holds the file, such as `sqlite3` in the middle of a write.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The longest text that is kept whole, so that no row gets too long for a guarded query.
-const MOST_TEXT_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -207,12 +205,4 @@ fn signed(value: u64) -> i64 {
 /// Handles and addresses use all 64 bits, and are kept bit by bit.
 fn bits(value: u64) -> i64 {
     value.cast_signed()
-}
-
-pub(crate) fn cut(text: &str) -> &str {
-    cut_to(MOST_TEXT_BYTES, text)
-}
-
-fn cut_to(bytes: usize, text: &str) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
 }

@@ -14,8 +14,9 @@ use rusqlite::{Connection, params};
 
 use super::rows::Insert;
 use super::stacks::NamedStack;
-use super::{Writer, bits, cut, cut_to};
+use super::{Writer, bits};
 use crate::StoreError;
+use crate::cells::{cut, cut_to};
 
 /// The most rows that wait for a commit. Only a file that cannot be written for long lets so many gather.
 const MOST_UNCOMMITTED: usize = 100_000;

@@ -16,8 +16,9 @@ use super::room::LastRoom;
 use super::rows::Insert;
 use super::samples::Series;
 use super::stacks::Stacks;
-use super::{Options, PATIENCE, Writer, cut, signed};
+use super::{Options, PATIENCE, Writer, signed};
 use crate::StoreError;
+use crate::cells::cut;
 use crate::lock::WriterLock;
 use crate::schema::{self, APPLICATION_ID, SCHEMA_VERSION};
 

@@ -9,10 +9,11 @@ use gpuwhy_window::site_position;
 use hashbrown::HashMap;
 use rusqlite::{Connection, params};
 
+use super::Writer;
 use super::names::{Name, next_id};
 use super::retention::Cap;
-use super::{Writer, cut_to};
 use crate::StoreError;
+use crate::cells::cut_to;
 
 /// The most frames that are remembered. Their names take memory, too.
 const MOST_FRAMES: usize = 1 << 15;

@@ -201,7 +201,7 @@ fn with_integers(parameters: Value) -> Value {
     }
 }
 
-/// An answer that depends on nothing but traces is to a question about a trace.
+/// Whether the answer follows from traces alone. Such a question has a parameter that names a trace.
 fn depends_on_traces(question: &Question) -> bool {
     !question.acts && question.input().pointer("/properties/trace").is_some()
 }

@@ -5,7 +5,8 @@
 //! which reads the run queue's own throttling state. The sum of that time is kept apart from waiting for a CPU.
 //!
 //! # When it is not reported
-//! A run queue with quota left is `cpu-preempted`. A quota that is never used up is no finding, however small it is.
+//! A thread that waits for a CPU while its quota is not used up is `cpu-preempted`. A quota that is never used up is not
+//! reported, however small it is.
 //!
 //! # How to fix it
 //! Raise or remove the quota (`cpu.max`, `cpu.cfs_quota_us`, a container's `--cpus`, Kubernetes' `limits.cpu`), or let

@@ -3,8 +3,8 @@
 //! # How it is detected
 //! A thread that blocks on a pipe, a Unix socket, an eventfd, or a futex of the kind that condition variables and
 //! semaphores use, waits for a producer: the one that woke it. What the producer did meanwhile is its own cause. Where
-//! the producer itself waited for another thread the search goes on, over several hops: the culprit is the last one,
-//! that computed, or waited for something that is no thread.
+//! the producer itself waited for another thread, the search goes on, over several hops. The culprit is the last thread of
+//! that chain: the one that computed, or that waited for a device, a peer or a timer.
 //!
 //! # When it is not reported
 //! Threads of one process that feed the GPU in turns, as PyTorch's main and autograd threads do, hand over and starve

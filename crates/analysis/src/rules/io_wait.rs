@@ -1,10 +1,10 @@
 //! The thread was blocked on block I/O.
 //!
 //! # How it is detected
-//! The kernel counts a blocked thread as waiting for a device. Requests whose completion woke it say which device and
-//! how long each took. While it waits, who uses the device is summed up by process: when another process has at least
-//! half of the device's time and more than the victim's, that one is to blame, else the victim's own reading is. The
-//! kernel's own threads hand over requests of others, so they are left out.
+//! The kernel counts a blocked thread as waiting for a device. The requests whose completion woke it say which device, and
+//! how long each took. Meanwhile the use of the device is summed up by process. A process that has at least half of the
+//! device's time, and more than the victim, is to blame; otherwise the victim's own reading is. The kernel's own threads
+//! hand over requests of others, so they are left out.
 //!
 //! # When it is not reported
 //! Page faults that wait for a device are `page-fault`, and I/O inside memory reclaim is `memory-reclaim`. A DataLoader

@@ -3,8 +3,8 @@
 //! # How it is detected
 //! As long as it has a CPU, the thread hardly ever waits for the GPU (at most a tenth of the time), and spends at least
 //! four fifths on launching and on its own code between launches, of which launch calls alone are more than a third.
-//! Or there are times in which the GPU keeps up with the launches (who waits for all of them waits for a twentieth of
-//! the time that they took, or less), and launch calls take more than a third of these times.
+//! Or there are times in which the GPU keeps up with the launches: the wait that follows takes at most a twentieth of the
+//! time in which they were made. Then launch calls must take more than a third of these times.
 //!
 //! # When it is not reported
 //! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU

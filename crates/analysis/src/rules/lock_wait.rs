@@ -2,13 +2,13 @@
 //!
 //! # How it is detected
 //! A thread that blocks in a futex wait of the kind mutexes use, or in any futex inside a call of the GPU's libraries,
-//! waits for a lock. Who woke it released the lock. What that thread did from the beginning of the wait to its end says
-//! why it took so long; if it waited for the same lock itself, as in a convoy, the search goes on to the one that it
-//! waited for. All waits count, by their time.
+//! waits for a lock. The thread that woke it released the lock. What that thread did from the beginning of the wait to its
+//! end says why the wait took so long. If that thread waited for the same lock itself, as in a convoy, the search goes on
+//! to the one before it. All waits count, by their time.
 //!
 //! # When it is not reported
 //! Waits on condition variables, semaphores and queues are `input-starved`, Python's interpreter lock is `gil-wait`.
-//! A lock that is contended but released within moments stays below one percent.
+//! A lock that many want, and that everybody releases at once, stays below one percent.
 //!
 //! # How to fix it
 //! Hold the lock for shorter: move computing, sleeping and I/O out of it. Or give each thread its own: its own stream,

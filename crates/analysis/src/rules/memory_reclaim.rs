@@ -5,8 +5,8 @@
 //! time in between is summed up, working and waiting alike.
 //!
 //! # When it is not reported
-//! Reclaim by the kernel's own threads costs the job nothing by itself. A cgroup that is full but whose pages are freed
-//! without delay stays below one percent.
+//! Reclaim by the kernel's own threads costs the job nothing by itself. A cgroup that is full stays below one percent
+//! as long as its pages are freed without delay.
 //!
 //! # How to fix it
 //! Raise the memory limit (`memory.max`, `memory.limit_in_bytes`, a container's `--memory`), or use less: fewer

@@ -5,8 +5,8 @@
 //! At least half of the waits for the GPU follow the one before within 1.5 ms, with few launches in between.
 //! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor). What is
 //! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do. Only waits around
-//! which launches were seen count: in a storm, most launches are not. Where hardly any were, the mean distance of waits
-//! and the mean number of launches between them have to do; then what is lost is inferred, and at most so much.
+//! which launches were seen count. In a storm most launches are not seen. Where hardly any were, the rule uses the mean
+//! distance of waits and the mean number of launches between them. Then the loss is an upper bound, and it is inferred.
 //!
 //! # When it is not reported
 //! One wait at the end of a step is usual, however long it is: then the GPU is busy. So is a wait after a graph launch

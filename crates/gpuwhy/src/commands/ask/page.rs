@@ -86,7 +86,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What is this long is no length but a moment, and left as it can be given back.
+/// A larger number of nanoseconds is a moment and not a length. It is printed as it is, so that it can be given back.
 const MOMENTS_NS: u64 = 1_000_000_000_000_000_000;
 
 fn cell(name: &str, value: &Value) -> String {

@@ -50,7 +50,7 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
         waits.entry(stretch.thread).or_default().push(waiting);
     }
     for waits in waits.values_mut() {
-        mark_outputs(waits);
+        learn_from_stacks(waits);
         waits.sort_by_key(|waiting| waiting.stretch.start_ns);
         name_who_ended_them(waits);
     }
@@ -58,17 +58,24 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
     waits
 }
 
-/// A thread that is seen to write to something does not read from it: that is known from those waits that have a stack.
-fn mark_outputs(waits: &mut [Waiting<'_>]) {
-    let is_output = |waiting: &&Waiting<'_>| waiting.class == Some(WaitClass::Output);
-    let written: BTreeSet<TargetId> =
-        waits.iter().filter(is_output).filter_map(|waiting| waiting.stretch.target).collect();
-    let is_read = |waiting: &&mut Waiting<'_>| {
-        matches!(waiting.class, Some(WaitClass::Input | WaitClass::Network)) && waiting.stretch.stack.is_none()
-    };
-    for waiting in waits.iter_mut().filter(is_read) {
-        if waiting.stretch.target.is_some_and(|target| written.contains(&target)) {
-            waiting.class = Some(WaitClass::Output);
+/// What stacks tell of something that is waited on, and what it is taken for without: a thread that is seen to write to
+/// something does not read from it, and what is once taken as a lock is one.
+const TOLD_BY_STACKS: &[(WaitClass, &[WaitClass])] =
+    &[(WaitClass::Output, &[WaitClass::Input, WaitClass::Network]), (WaitClass::Lock, &[WaitClass::Input])];
+
+/// What a thread waits on is known from those waits that have a stack.
+fn learn_from_stacks(waits: &mut [Waiting<'_>]) {
+    for &(class, otherwise) in TOLD_BY_STACKS {
+        let is_told = |waiting: &&Waiting<'_>| waiting.class == Some(class);
+        let told: BTreeSet<TargetId> =
+            waits.iter().filter(is_told).filter_map(|waiting| waiting.stretch.target).collect();
+        let is_guessed = |waiting: &&mut Waiting<'_>| {
+            waiting.class.is_some_and(|class| otherwise.contains(&class)) && waiting.stretch.stack.is_none()
+        };
+        for waiting in waits.iter_mut().filter(is_guessed) {
+            if waiting.stretch.target.is_some_and(|target| told.contains(&target)) {
+                waiting.class = Some(class);
+            }
         }
     }
 }

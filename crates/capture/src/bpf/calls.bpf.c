@@ -539,16 +539,16 @@ static __always_inline __u64 stack_of_call(struct pt_regs *ctx, struct thread_st
 {
 	struct registers from = {.ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx)};
 	bool allocates = spec->address.kind == OPERAND_OUT;
+	bool is_known = now - counter->stack_at_ns < SAMPLE_EVERY_NS;
 
+	/* A function that is slow all the time leaves some for those that had none lately. */
 	if (is_slow(counter, ns) || allocates || takes_all_stacks()) {
-		if (!can_spend(thread, MOMENT_CALL, now, 0))
+		if (!can_spend(thread, MOMENT_CALL, now, is_known ? RESERVED_CREDIT_NS / 2 : 0))
 			return 0;
-	} else {
-		if (now - counter->stack_at_ns < SAMPLE_EVERY_NS ||
-		    !can_spend(thread, MOMENT_CALL, now, RESERVED_CREDIT_NS))
-			return 0;
-		counter->stack_at_ns = now;
+	} else if (is_known || !can_spend(thread, MOMENT_CALL, now, RESERVED_CREDIT_NS)) {
+		return 0;
 	}
+	counter->stack_at_ns = now;
 	return take_stack(ctx, thread, &from, MOMENT_CALL);
 }
 

@@ -1,0 +1,103 @@
+//! Ordinary programs in Python, traced and explained as a user does it: the cause, who is to blame and the line for those with
+//! a fault, nothing grave for those that only wait for work. The GPU is the testbed's fake one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::{Place, gpuwhy, needs_root, output};
+
+const SECONDS: &str = "5";
+
+/// The line that is to blame ends with this.
+const MARK: &str = "# here";
+
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("py")
+}
+
+fn explained(name: &str) -> Value {
+    needs_root();
+    let place = Place::new();
+    let (file, driver, program) = (place.file(), place.testbed.libcuda(), program(name));
+    let words = ["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B", program.to_str().unwrap()];
+    let (code, _, stderr) = output(gpuwhy(&[&words[..], &[driver.to_str().unwrap(), SECONDS]].concat()));
+    assert_eq!(code, 0, "{stderr}");
+    let (code, stdout, stderr) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
+    assert_eq!(code, 0, "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn grave(explanation: &Value) -> Vec<&Value> {
+    let findings = explanation["findings"].as_array().unwrap().iter();
+    // A neighbour on this machine that takes the CPU is no fault of the program.
+    findings.filter(|finding| finding["severity"] != "low" && finding["cause"] != "cpu-preempted").collect()
+}
+
+/// The first grave finding has this cause, this culprit, and the marked line first among those of the program.
+#[track_caller]
+fn finds(name: &str, cause: &str, culprit: &str) {
+    let explanation = explained(name);
+    let grave = grave(&explanation);
+    let first = grave.first().unwrap_or_else(|| panic!("nothing grave: {explanation:#}"));
+    assert_eq!((&first["cause"], &first["culprit"]["comm"]), (&cause.into(), &culprit.into()), "{explanation:#}");
+    let source = std::fs::read_to_string(program(name)).unwrap();
+    let marked = source.lines().position(|line| line.ends_with(MARK)).unwrap() as u64 + 1;
+    let own =
+        |place: &&Value| place["role"] == "victim" && place["file"].as_str().unwrap().ends_with(&format!("{name}.py"));
+    let line = first["where"].as_array().unwrap().iter().find(own).map(|place| &place["line"]);
+    assert_eq!(line, Some(&marked.into()), "{first:#}");
+}
+
+#[track_caller]
+fn finds_nothing(name: &str) {
+    let explanation = explained(name);
+    assert!(grave(&explanation).is_empty(), "{explanation:#}");
+}
+
+#[test]
+fn root_a_program_that_tokenizes_between_steps_computes_while_the_gpu_waits() {
+    finds("tokenizes", "host-compute", "python3");
+}
+
+#[test]
+fn root_a_program_that_collects_garbage_between_steps_computes_while_the_gpu_waits() {
+    finds("collects_garbage", "host-compute", "python3");
+}
+
+#[test]
+fn root_a_lock_that_two_processes_share_is_a_lock() {
+    finds("shares_a_lock", "lock-wait", "cachewarmer");
+}
+
+#[test]
+fn root_a_client_that_has_asked_waits_however_the_server_spends_its_time() {
+    finds("asks_a_late_server", "net-wait", "tracking");
+}
+
+#[test]
+fn root_tensors_that_are_kept_now_and_then_are_a_leak() {
+    finds("keeps_tensors", "memory-leak", "python3");
+}
+
+#[test]
+fn root_a_blocking_server_with_little_traffic_is_healthy() {
+    finds_nothing("serves_few");
+}
+
+#[test]
+fn root_a_server_that_hands_requests_to_a_thread_is_healthy() {
+    finds_nothing("serves_from_a_loop");
+}
+
+#[test]
+fn root_a_server_that_has_loaded_its_weights_does_not_leak() {
+    finds_nothing("loads_then_serves");
+}
+
+#[test]
+fn root_a_notebook_that_idles_is_healthy() {
+    finds_nothing("notebook");
+}

@@ -62,6 +62,18 @@ fn where_launches_are_watched_now_and_then_the_rest_is_estimated() {
     assert!(because.abs_diff(gpu.idle_ns) < gpu.idle_ns / 20, "what the host did stands for all of it: {gpu:#?}");
 }
 
+/// What is estimated of launches between two looks is counted with the later one.
+#[test]
+fn seconds_with_waits_and_without_launches_had_some() {
+    let mut window = in_looks(half_idle());
+    let is_late = |at_ns: u64| (START_NS + 3 * S..START_NS + 6 * S).contains(&at_ns);
+    window.watched.retain(|look| !is_late(look.from_ns));
+    window.calls.rows.retain(|call| call.op != op("cuLaunchKernel") || !is_late(call.start_ns));
+    window.call_seconds.retain(|second| second.op != op("cuLaunchKernel") || !is_late(second.bucket_ns));
+    let gpu = gpu(&window);
+    assert!((gpu.idle_share - 0.5).abs() < 0.1, "{gpu:#?}");
+}
+
 #[test]
 fn where_nobody_says_when_launches_were_watched_they_are_not_known() {
     let mut window = in_looks(half_idle());

@@ -18,16 +18,17 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("py")
 }
 
-fn explained(name: &str) -> Value {
+/// What it printed, and why the GPU waited.
+fn explained(name: &str) -> (String, Value) {
     needs_root();
     let place = Place::new();
     let (file, driver, program) = (place.file(), place.testbed.libcuda(), program(name));
     let words = ["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B", program.to_str().unwrap()];
-    let (code, _, stderr) = output(gpuwhy(&[&words[..], &[driver.to_str().unwrap(), SECONDS]].concat()));
+    let (code, said, stderr) = output(gpuwhy(&[&words[..], &[driver.to_str().unwrap(), SECONDS]].concat()));
     assert_eq!(code, 0, "{stderr}");
     let (code, stdout, stderr) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
     assert_eq!(code, 0, "{stderr}");
-    serde_json::from_str(&stdout).unwrap()
+    (said, serde_json::from_str(&stdout).unwrap())
 }
 
 fn grave(explanation: &Value) -> Vec<&Value> {
@@ -39,8 +40,12 @@ fn grave(explanation: &Value) -> Vec<&Value> {
 /// The first grave finding has this cause, this culprit, and the marked line first among those of the program.
 #[track_caller]
 fn finds(name: &str, cause: &str, culprit: &str) {
-    let explanation = explained(name);
-    let grave = grave(&explanation);
+    is_found(name, &explained(name).1, cause, culprit);
+}
+
+#[track_caller]
+fn is_found(name: &str, explanation: &Value, cause: &str, culprit: &str) {
+    let grave = grave(explanation);
     let first = grave.first().unwrap_or_else(|| panic!("nothing grave: {explanation:#}"));
     assert_eq!((&first["cause"], &first["culprit"]["comm"]), (&cause.into(), &culprit.into()), "{explanation:#}");
     let source = std::fs::read_to_string(program(name)).unwrap();
@@ -53,7 +58,7 @@ fn finds(name: &str, cause: &str, culprit: &str) {
 
 #[track_caller]
 fn finds_nothing(name: &str) {
-    let explanation = explained(name);
+    let (_, explanation) = explained(name);
     assert!(grave(&explanation).is_empty(), "{explanation:#}");
 }
 
@@ -80,6 +85,19 @@ fn root_a_client_that_has_asked_waits_however_the_server_spends_its_time() {
 #[test]
 fn root_tensors_that_are_kept_now_and_then_are_a_leak() {
     finds("keeps_tensors", "memory-leak", "python3");
+}
+
+/// Launches are watched for a twentieth of the time; the bounds of what is said of the rest hold the truth.
+#[test]
+fn root_idle_time_is_estimated_where_launches_are_watched_now_and_then() {
+    let (said, explanation) = explained("launches_often");
+    is_found("launches_often", &explanation, "host-compute", "python3");
+    let truth: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let number = |value: &Value| value.as_f64().unwrap();
+    let (truth, gpu) = (number(&truth["idle"]), &explanation["gpus"][0]);
+    let (least, most) = (number(&gpu["interval"][0]), number(&gpu["interval"][1]));
+    assert!(least - 0.05 <= truth && truth <= most + 0.05, "{truth} is idle in truth; {gpu:#}");
+    assert_eq!(gpu["known_by"], "inferred", "{gpu:#}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ const struct fault mapped_file = {
 
 // Writes to a file, for which a control group with little memory has to take back the pages of the writes before.
 
-static const size_t BYTES_PER_MS = 2560 * KIB;
+static const size_t BYTES_PER_MS = 1536 * KIB;
 
 static void prepare_writes(void)
 {

@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{Span, ThreadId};
 
-use super::Gpu;
+use super::{Gpu, LONGEST_LAUNCH_NS};
 use crate::situation::Situation;
 
 /// The times in which a GPU kept up with what it was given, and the thread's launches in them.
@@ -19,7 +19,7 @@ impl Feeding {
         let mut feeding = Self::default();
         for gpu in gpus {
             let seen = Self::seen(situation, &gpu.kept_up, thread);
-            let all = |ns: u64| (ns as f64 * gpu.kept_up_growth) as u64;
+            let all = |ns: u64| (ns as f64 * gpu.growth) as u64;
             feeding.ns = feeding.ns.saturating_add(all(seen.ns));
             feeding.launching_ns = feeding.launching_ns.saturating_add(all(seen.launching_ns));
             feeding.launches = feeding.launches.saturating_add(all(seen.launches));
@@ -35,7 +35,8 @@ impl Feeding {
             while launches.next_if(|call| call.start_ns < span.from_ns).is_some() {}
             let before = seen.launches;
             while let Some(call) = launches.next_if(|call| call.start_ns < span.to_ns) {
-                seen.launching_ns = seen.launching_ns.saturating_add(call.running_ns());
+                // The rest is a wait for a place in the queue.
+                seen.launching_ns = seen.launching_ns.saturating_add(call.running_ns().min(LONGEST_LAUNCH_NS));
                 seen.launches += 1;
             }
             // What another thread was given is its own.

@@ -27,6 +27,12 @@ pub(crate) use using::{Did, IdleUse};
 /// A wait that returned sooner did not have to wait.
 const HAD_TO_WAIT_NS: u64 = 30_000;
 
+/// A launch that takes longer than this waits for a place in the queue.
+pub(crate) const LONGEST_LAUNCH_NS: u64 = 50_000;
+
+/// Where so many of the launches do, nobody knows how much the GPU has to do.
+const QUEUE_IS_FULL: f64 = 0.02;
+
 /// Waits there must be to say how much work a GPU is given at a time.
 const WAITS_THAT_TELL: usize = 3;
 
@@ -62,8 +68,8 @@ pub(crate) struct Gpu {
     pub idle: Vec<Idle>,
     /// When it was given work that was done as soon as it came, as far as that was seen.
     pub kept_up: Vec<Span>,
-    /// How much more of that there is.
-    pub kept_up_growth: f64,
+    /// How much more there is of both.
+    pub growth: f64,
     /// Nobody saw whether it got work, and nobody waited.
     unseen_ns: u64,
     /// Of each time between two of those: idle, and idle or unknown.
@@ -112,15 +118,7 @@ impl Gpu {
     /// All idle times together, with those that nobody saw.
     pub fn idle_times_ns(&self) -> u64 {
         let seen_ns = self.idle.iter().fold(0u64, |sum, idle| sum.saturating_add(idle.ns()));
-        (seen_ns as f64 * self.growth()) as u64
-    }
-
-    /// How much more idle time there is than was seen to end.
-    pub fn growth(&self) -> f64 {
-        let seen = self.idle.iter().filter(|idle| idle.evidence == Evidence::Observed);
-        let seen_ns: f64 = seen.map(|idle| idle.ns() as f64).sum();
-        let is_whole = self.idle_ns == self.observed_idle_ns || seen_ns == 0.0;
-        if is_whole { 1.0 } else { self.idle_ns as f64 / seen_ns }
+        (seen_ns as f64 * self.growth) as u64
     }
 }
 
@@ -285,8 +283,14 @@ fn has_ended(situation: &Situation<'_>, process: ProcessId) -> bool {
     situation.window.life.iter().any(|life| life.kind == LifeKind::Exit && Some(life.pid) == pid)
 }
 
-/// The longest time that somebody waited for the GPU: it is never given much more work than that at a time.
+/// The longest time that somebody waited for the GPU: it is never given much more work than that at a time, unless launches
+/// wait as well.
 fn longest_wait(calls: &[(&Call, Action)]) -> Option<u64> {
+    let work = || calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_))).map(|(call, _)| call);
+    let waiting = work().filter(|call| call.duration_ns.saturating_sub(call.runqueue_ns) > LONGEST_LAUNCH_NS).count();
+    if waiting as f64 > QUEUE_IS_FULL * work().count() as f64 {
+        return None;
+    }
     let waits =
         || calls.iter().filter(|(_, action)| matches!(action, Action::Wait(_))).map(|(call, _)| call.duration_ns);
     (waits().count() >= WAITS_THAT_TELL).then(|| waits().max()).flatten()
@@ -395,7 +399,7 @@ impl Gpu {
     /// nobody waited.
     fn complete(&mut self) {
         self.observed_idle_ns = self.idle_ns;
-        self.kept_up_growth = 1.0;
+        self.growth = 1.0;
         let seen_ns = self.idle_ns.saturating_add(self.unknown_ns);
         let unseen_ns = std::mem::take(&mut self.unseen_ns);
         if self.looks.len() < LEAST_LOOKS || (seen_ns as f64) < LEAST_LOOKED * unseen_ns as f64 {
@@ -406,7 +410,7 @@ impl Gpu {
         let more = |ns: u64| (share(ns, seen_ns) * unseen_ns as f64) as u64;
         self.error_ns = (ERRORS * standard_error(&self.looks, idle) * unseen_ns as f64) as u64;
         let guessed_ns = more(self.idle_ns);
-        self.kept_up_growth = 1.0 + share(unseen_ns, seen_ns);
+        self.growth = 1.0 + unseen_ns as f64 / seen_ns.max(1) as f64;
         self.starved_ns = self.starved_ns.saturating_add(more(self.starved_ns));
         self.inferred_idle_ns = self.inferred_idle_ns.saturating_add(more(self.inferred_idle_ns));
         self.idle_ns = self.idle_ns.saturating_add(guessed_ns);

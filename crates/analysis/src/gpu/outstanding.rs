@@ -42,6 +42,8 @@ pub struct Outstanding {
     /// Where an event lies: in which stream, since when.
     events: HashMap<u64, (u64, u64)>,
     waits: u32,
+    /// Who last gave it work.
+    feeder: Option<ThreadId>,
     is_blind: bool,
     state: State,
     since_ns: u64,
@@ -77,6 +79,7 @@ impl Outstanding {
             streams: HashMap::new(),
             events: HashMap::new(),
             waits: 0,
+            feeder: None,
             is_blind: false,
             state: first,
             since_ns: from_ns,
@@ -98,10 +101,10 @@ impl Outstanding {
         self.turn(at_ns, State::Unknown, None);
     }
 
-    /// From here on work may come that nobody sees.
+    /// From here on work may come that nobody sees. Whoever gave it work before is taken to do so again.
     pub fn close_eyes(&mut self, at_ns: u64) {
         self.is_blind = true;
-        self.turn(at_ns, self.with_waits(State::Unseen), None);
+        self.turn(at_ns, self.with_waits(State::Unseen), self.feeder);
         self.submitting_ns = 0;
         self.fed_since_ns = None;
     }
@@ -118,6 +121,7 @@ impl Outstanding {
     }
 
     pub fn submit(&mut self, at_ns: u64, stream: u64, by: ThreadId) {
+        self.feeder = Some(by);
         self.streams.insert(stream, at_ns);
         self.fed_since_ns = self.fed_since_ns.or(Some(at_ns));
         if self.state == State::Idle {

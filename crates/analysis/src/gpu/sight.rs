@@ -94,8 +94,18 @@ fn hidden_seconds(situation: &Situation<'_>, process: ProcessId, layer: Layer, c
         }
     }
     let end = |at: usize| starts.get(at + 1).copied().unwrap_or(window.to_ns);
-    let hidden = seconds.iter().enumerate().filter(|(_, (_, visibility))| visibility.is_hidden());
-    hidden.map(|(at, (&from_ns, _))| Span { from_ns, to_ns: end(at) }).collect()
+    let mut hidden = Vec::new();
+    let mut is_next_hidden = false;
+    for (at, (&from_ns, second)) in seconds.iter().enumerate().rev() {
+        // Launches that were seen in part are counted when they are seen next: waits without launches had some.
+        let is_late = second.made == 0 && second.waits > 0 && is_next_hidden;
+        is_next_hidden = is_late || if second.made > 0 { second.is_hidden() } else { is_next_hidden };
+        if is_late || second.is_hidden() {
+            hidden.push(Span { from_ns, to_ns: end(at) });
+        }
+    }
+    hidden.reverse();
+    hidden
 }
 
 /// How much of a process's launches is known in a second.

@@ -67,8 +67,7 @@ impl IdleUse {
     pub fn find(situation: &Situation<'_>, gpus: &[Gpu], thread: ThreadId) -> Self {
         let is_own = |idle: &&Idle| idle.ended_by == thread;
         let mut own: Vec<&Idle> = gpus.iter().flat_map(|gpu| &gpu.idle).filter(is_own).collect();
-        let of_gpu =
-            |gpu: &Gpu| gpu.growth() * gpu.idle.iter().filter(is_own).map(|idle| idle.ns() as f64).sum::<f64>();
+        let of_gpu = |gpu: &Gpu| gpu.growth * gpu.idle.iter().filter(is_own).map(|idle| idle.ns() as f64).sum::<f64>();
         let all_ns = gpus.iter().map(of_gpu).sum::<f64>() as u64;
         own.sort_by_key(|idle| std::cmp::Reverse(idle.ns()));
         own.truncate(MOST_LOOKED_AT);

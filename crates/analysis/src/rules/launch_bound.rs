@@ -18,6 +18,7 @@ use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::gpu::LONGEST_LAUNCH_NS;
 use crate::words::{duration, percent, share};
 
 pub const RULE: Rule = Rule {
@@ -36,9 +37,6 @@ const MOST_WAITING: f64 = 0.1;
 
 /// Fewer launches are nothing to be bound by.
 const MANY: u64 = 1_000;
-
-/// A launch that takes longer than this waits for a place in the queue.
-const LONGEST_LAUNCH_NS: u64 = 50_000;
 
 const FIX: &[&str] = &[
     "Launch less often: CUDA graphs (torch.cuda.graphs, torch.compile mode=\"reduce-overhead\"), fused kernels.",

@@ -256,6 +256,12 @@ static __always_inline struct row_state *row_state(__u32 row)
 	return &row_states[MASKED(row, MAX_APIS)];
 }
 
+/* Work that follows a wait ends a time in which the device had none. It is kept however short it is. */
+static __always_inline bool ends_idle(const struct thread_state *thread, const struct api_spec *spec)
+{
+	return spec->submits && thread->after_wait;
+}
+
 static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 api = cookie & COOKIE_ROW;
@@ -303,7 +309,8 @@ static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 	call->bytes = 0;
 	call->removals = state->removals;
 	call->counted_only =
-	    spec->keep_min_ns == KEEP_NONE || (state->mode == ROW_COUNTED_IN_BURSTS && !(cookie & COOKIE_OWN_LINK));
+	    spec->keep_min_ns == KEEP_NONE ||
+	    (state->mode == ROW_COUNTED_IN_BURSTS && !(cookie & COOKIE_OWN_LINK) && !ends_idle(thread, spec));
 	/* What is only counted needs no arguments but those that are counted. */
 	if (!call->counted_only || spec->reads_more)
 		read_arguments(ctx, spec, call);
@@ -561,7 +568,7 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	struct call_count *counter;
 	struct open_call *call;
 	struct api_spec *spec;
-	bool has_details, ends_idle;
+	bool has_details, is_kept;
 	__u32 api;
 
 	if (!thread || !thread->wanted || paused)
@@ -594,15 +601,14 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	if (spec->device_change && !ret)
 		change_device(thread, spec, call);
 	counter = count(thread, spec, call, api, ns, runqueue_ns, blocked_ns, ret);
-	if (!counter || call->counted_only || counter->keep_min_ns == KEEP_NONE)
-		return 0;
-
-	/* Work that follows a wait ends a time in which the device had none. It is kept however short it is. */
-	ends_idle = spec->submits && thread->after_wait;
+	is_kept = ends_idle(thread, spec);
 	if (spec->waits || spec->submits)
 		thread->after_wait = spec->waits;
+	if (!counter || call->counted_only || (counter->keep_min_ns == KEEP_NONE && !is_kept))
+		return 0;
+
 	has_details = runqueue_ns || blocked_ns || spec->reads_more;
-	if (ns < counter->keep_min_ns && !ends_idle) {
+	if (ns < counter->keep_min_ns && !is_kept) {
 		struct detailed_call *record = recorder_place();
 
 		if (!record)

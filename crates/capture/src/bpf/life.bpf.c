@@ -84,6 +84,9 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	return 0;
 }
 
+/* No thread has had so many: what a process without a state leaves behind when it replaces its image. */
+#define NO_IMAGE (~0U)
+
 /* Whatever the old image was inside of never returns, and what it counted is closed. */
 static __always_inline void forget_image(struct thread_state *thread)
 {
@@ -100,7 +103,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, 0, 0);
-	struct life_details details = {.old_tid = old_pid};
+	struct life_details details = {.old_tid = old_pid, .old_image = NO_IMAGE};
 	__u32 pid = task->tgid;
 
 	if (thread) {

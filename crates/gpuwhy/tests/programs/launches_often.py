@@ -1,0 +1,24 @@
+"""Many small kernels a step, more than can be watched one by one, then a pause for the GPU. Says how long it was idle."""
+
+import json
+import time
+
+import gpu
+
+
+def prepare(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:  # here
+        pass
+
+
+gpu.open_gpu(5_000)
+working_ns = pausing_ns = 0
+for _ in gpu.until_over():
+    began_ns = time.monotonic_ns()
+    gpu.step(1_000)
+    done_ns = time.monotonic_ns()
+    prepare(0.005)
+    working_ns += done_ns - began_ns
+    pausing_ns += time.monotonic_ns() - done_ns
+print(json.dumps({"idle": pausing_ns / (working_ns + pausing_ns)}))

@@ -19,6 +19,9 @@ const HIGH_SHARE: f64 = 0.2;
 const MEDIUM_SHARE: f64 = 0.05;
 const LOW_SHARE: f64 = 0.01;
 
+/// So many stacks say what a thread does.
+const ENOUGH_STACKS: usize = 20;
+
 /// What is known less well than this is nothing to be alarmed by.
 const LEAST_CONFIDENCE: f64 = 0.2;
 
@@ -217,7 +220,11 @@ impl<'w> ThreadCase<'_, 'w> {
     fn idle_stacks(&self) -> impl Iterator<Item = (StackId, u64)> {
         let own = self.situation.window.moments.iter().filter(|moment| moment.thread == self.thread.id);
         let idle = own.filter(|moment| self.thread.idle.contains(moment.bucket_ns));
-        idle.map(|moment| (moment.stack, moment.count))
+        let idle: Vec<(StackId, u64)> = idle.map(|moment| (moment.stack, moment.count)).collect();
+        // Where idle times are seen now and then, hardly any stack falls into them.
+        let is_enough = idle.len() >= ENOUGH_STACKS || !self.thread.idle.is_estimated;
+        let beside = (!is_enough).then(|| places::beside_calls(self.situation, self.thread.id));
+        idle.into_iter().filter(move |_| is_enough).chain(beside.into_iter().flatten())
     }
 
     /// Where the thread mostly waited.

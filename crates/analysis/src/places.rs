@@ -3,11 +3,12 @@
 //! Stacks that show the same line of the user's own program count together; the line on which most time passed comes
 //! first, then the lines of the program that led there, then what was called in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gpuwhy_model::{
-    Call, Frame, FrameKind, ModuleId, Place, PlaceKind, PythonEnd, Role, StackId, Stretch, TargetId, ThreadId, WalkEnd,
+    Call, Frame, FrameKind, ModuleId, Place, PlaceKind, PythonEnd, Role, StackId, StackSample, Stretch, TargetId,
+    ThreadId, WalkEnd,
 };
 use gpuwhy_window::{LoadedStack, is_same_origin};
 
@@ -144,6 +145,21 @@ fn samples_in_calls(situation: &Situation<'_>, thread: ThreadId) -> impl Iterato
     const LIBRARIES: &[&str] = &["libcuda.", "libcudart", "libnccl", "libamdhip64"];
     let own = situation.window.samples.iter().filter(move |sample| sample.thread == thread);
     own.filter(|sample| is_inside(situation, sample.stack, LIBRARIES)).map(|sample| (sample.stack, sample.count))
+}
+
+/// Where a thread was seen running at lines from which no call of the GPU's libraries is made.
+pub(crate) fn beside_calls<'w>(
+    situation: &Situation<'w>,
+    thread: ThreadId,
+) -> impl Iterator<Item = (StackId, u64)> + use<'w> {
+    let window = situation.window;
+    let site = |stack: StackId| window.stacks.get(&stack).and_then(|stack| stack.site_frame()).map(|frame| key(frame));
+    let calls = window.calls.rows.iter().filter(|call| call.thread == thread).filter_map(|call| call.stack_id);
+    let in_calls = samples_in_calls(situation, thread).map(|(stack, _)| stack);
+    let calling: BTreeSet<SiteKey<'w>> = calls.chain(in_calls).filter_map(site).collect();
+    let own = window.samples.iter().filter(move |sample| sample.thread == thread);
+    let is_beside = move |sample: &&StackSample| site(sample.stack).is_some_and(|site| !calling.contains(&site));
+    own.filter(is_beside).map(|sample| (sample.stack, sample.count))
 }
 
 /// Whether a stack leads through one of these libraries, by the beginnings of their files' names.

@@ -61,6 +61,8 @@ pub(crate) struct IdleUse {
     pub spans: Vec<Span>,
     /// The part that is inferred.
     pub inferred_ns: u64,
+    /// There are more of them than were seen.
+    pub is_estimated: bool,
 }
 
 impl IdleUse {
@@ -73,7 +75,7 @@ impl IdleUse {
         own.truncate(MOST_LOOKED_AT);
         own.sort_by_key(|idle| idle.span.from_ns);
         let calls: Vec<&Call> = situation.window.calls.rows.iter().filter(|call| call.thread == thread).collect();
-        let mut found = Self::default();
+        let mut found = Self { is_estimated: gpus.iter().any(|gpu| gpu.growth > 1.0), ..Self::default() };
         for idle in &own {
             found.add(situation, thread, idle, &calls);
         }

@@ -67,7 +67,10 @@ pub fn add_incident(explanation: &mut Explanation, incident: Explanation) {
     let Some(mut found) = incident.findings.into_iter().find(|finding| is_grave(&finding)) else { return };
     // It is over, and most of the run was as it should be.
     found.severity = found.severity.min(Severity::Medium);
-    let is_same = |known: &Finding| known.cause == found.cause && known.victim.pid == found.victim.pid;
+    let culprit = |finding: &Finding| finding.culprit.as_ref().map(|culprit| culprit.comm.clone());
+    let is_same = |known: &Finding| {
+        known.cause == found.cause && known.victim.pid == found.victim.pid && culprit(known) == culprit(&found)
+    };
     match explanation.findings.iter_mut().find(|known| is_same(known)) {
         Some(known) if known.severity > Severity::Low => {
             let is_most = found.impact.lost_ns as f64 >= MOST_OF_IT * known.impact.lost_ns as f64;

@@ -12,15 +12,12 @@ use crate::dispatcher::Dispatcher;
 use crate::gpu::Did;
 use crate::places;
 use crate::situation::Situation;
-use crate::words::{part, percent, share};
+use crate::words::{part, percent, rounded, share};
 
 /// Shares of the victim's time from which on a finding is grave, and below which it is none.
 const HIGH_SHARE: f64 = 0.2;
 const MEDIUM_SHARE: f64 = 0.05;
 const LOW_SHARE: f64 = 0.01;
-
-/// So many stacks say what a thread does.
-const ENOUGH_STACKS: usize = 20;
 
 /// What is known less well than this is nothing to be alarmed by.
 const LEAST_CONFIDENCE: f64 = 0.2;
@@ -130,7 +127,7 @@ impl<'w> ThreadCase<'_, 'w> {
         let calls_total = self.thread.calls_made();
         let impact = Impact {
             lost_ns: draft.lost_ns,
-            share: (share.min(1.0) * 10_000.0).round() / 10_000.0,
+            share: rounded(share.min(1.0)),
             calls_affected: draft.calls_affected.min(calls_total),
             calls_total,
         };
@@ -218,13 +215,7 @@ impl<'w> ThreadCase<'_, 'w> {
     }
 
     fn idle_stacks(&self) -> impl Iterator<Item = (StackId, u64)> {
-        let own = self.situation.window.moments.iter().filter(|moment| moment.thread == self.thread.id);
-        let idle = own.filter(|moment| self.thread.idle.contains(moment.bucket_ns));
-        let idle: Vec<(StackId, u64)> = idle.map(|moment| (moment.stack, moment.count)).collect();
-        // Where idle times are seen now and then, hardly any stack falls into them.
-        let is_enough = idle.len() >= ENOUGH_STACKS || !self.thread.idle.is_estimated;
-        let beside = (!is_enough).then(|| places::beside_calls(self.situation, self.thread.id));
-        idle.into_iter().filter(move |_| is_enough).chain(beside.into_iter().flatten())
+        self.thread.idle.stacks.iter().copied()
     }
 
     /// Where the thread mostly waited.

@@ -7,7 +7,7 @@ use gpuwhy_window::CallSum;
 
 use crate::rules;
 use crate::situation::Situation;
-use crate::words::{percent, share};
+use crate::words::{percent, rounded, share};
 
 /// A function that was seen this much of the time was seen.
 const SEEN: f64 = 0.995;
@@ -49,8 +49,7 @@ fn sampled(situation: &Situation<'_>) -> Vec<Sampled> {
 /// A function that was not seen all the time.
 pub fn seen_in_part(op: &str, seen: u64, calls: u64) -> Option<Sampled> {
     let fraction = share(seen, calls.max(1));
-    let rounded = (fraction * 10_000.0).round() / 10_000.0;
-    (fraction < SEEN).then(|| Sampled { op: op.to_owned(), fraction: rounded })
+    (fraction < SEEN).then(|| Sampled { op: op.to_owned(), fraction: rounded(fraction) })
 }
 
 /// Adds to what was ruled out from calls how many of those were not seen.

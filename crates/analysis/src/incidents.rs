@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{Explanation, Finding, Severity, Span};
 
-use crate::phases::WorkSecond;
+use crate::phases::{WorkSecond, usual};
 
 /// In a shorter run, an incident is a good part of it and found as such.
 const LONG_RUN_NS: u64 = 30_000_000_000;
@@ -24,9 +24,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// When there was much less work than usual, in the order of time. Seconds without any call are missing in `seconds`.
 pub fn slumps(seconds: &[WorkSecond], run: Span) -> Vec<Span> {
-    let length_ns = run.to_ns.saturating_sub(run.from_ns);
+    let length_ns = run.ns();
     let inside: Vec<&WorkSecond> = seconds.iter().filter(|second| is_inside(second.bucket_ns, run)).collect();
-    let Some(usual) = usual(&inside).filter(|_| length_ns >= LONG_RUN_NS) else { return Vec::new() };
+    let Some(usual) = usual(inside.iter().copied()).filter(|_| length_ns >= LONG_RUN_NS) else { return Vec::new() };
     let is_slack = |second: &WorkSecond| (second.launches as f64) < LEAST_OF_USUAL * usual;
     let mut slumps: Vec<Span> = Vec::new();
     let mut add = |from_ns: u64, to_ns: u64| match slumps.last_mut() {
@@ -43,9 +43,8 @@ pub fn slumps(seconds: &[WorkSecond], run: Span) -> Vec<Span> {
             add(end_ns, next_ns);
         }
     }
-    let lasts = |span: &Span| span.to_ns.saturating_sub(span.from_ns);
-    slumps.retain(|span| (SHORTEST_NS..=(length_ns as f64 * LONGEST_PART) as u64).contains(&lasts(span)));
-    slumps.sort_by_key(|span| std::cmp::Reverse(lasts(span)));
+    slumps.retain(|span| (SHORTEST_NS..=(length_ns as f64 * LONGEST_PART) as u64).contains(&span.ns()));
+    slumps.sort_by_key(|span| std::cmp::Reverse(span.ns()));
     slumps.truncate(MOST);
     slumps.sort_by_key(|span| span.from_ns);
     slumps
@@ -53,12 +52,6 @@ pub fn slumps(seconds: &[WorkSecond], run: Span) -> Vec<Span> {
 
 fn is_inside(at_ns: u64, run: Span) -> bool {
     (run.from_ns..run.to_ns).contains(&at_ns)
-}
-
-fn usual(seconds: &[&WorkSecond]) -> Option<f64> {
-    let mut launches: Vec<u64> = seconds.iter().map(|second| second.launches).filter(|&count| count > 0).collect();
-    launches.sort_unstable();
-    launches.get(launches.len() / 2).map(|&launches| launches as f64)
 }
 
 /// Adds what an incident is about, in place of what the run as a whole says of the same where most of that is the incident.

@@ -59,16 +59,20 @@ fn working(seconds: &[WorkSecond]) -> Option<(usize, usize)> {
 
 /// How many seconds pass before the work is as it stays.
 fn warmed_up(seconds: &[WorkSecond]) -> Option<usize> {
-    let mut launches: Vec<u64> =
-        seconds.iter().map(|second| second.launches).filter(|&launches| launches > 0).collect();
-    launches.sort_unstable();
-    let usual = *launches.get(launches.len() / 2)? as f64;
+    let usual = usual(seconds.iter())?;
     let starts = seconds.iter().position(|second| second.launches as f64 >= LEAST_OF_USUAL * usual)?;
     // Whoever loads code all the time has no warm-up but a problem.
     let (early, late) = seconds.split_at(seconds.len().div_ceil(3));
     let loads = |second: &WorkSecond| second.loading_ns >= LOADING_NS;
     let loaded = if late.iter().any(loads) { 0 } else { early.iter().rposition(loads).map_or(0, |last| last + 1) };
     Some(starts.max(loaded))
+}
+
+/// The launches of a usual second, of those that have any.
+pub(crate) fn usual<'s>(seconds: impl Iterator<Item = &'s WorkSecond>) -> Option<f64> {
+    let mut launches: Vec<u64> = seconds.map(|second| second.launches).filter(|&launches| launches > 0).collect();
+    launches.sort_unstable();
+    launches.get(launches.len() / 2).map(|&launches| launches as f64)
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// A share with the digits that an explanation has.
+pub(crate) fn rounded(share: f64) -> f64 {
+    (share * 10_000.0).round() / 10_000.0
+}
+
 /// A share of an amount, never more than it.
 pub(crate) fn part(whole: u64, share: f64) -> u64 {
     ((whole as f64 * share.clamp(0.0, 1.0)) as u64).min(whole)

@@ -68,6 +68,13 @@ pub struct Span {
     pub to_ns: u64,
 }
 
+impl Span {
+    /// How long it is.
+    pub fn ns(&self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+}
+
 /// What an answer is based on.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Coverage {

@@ -151,7 +151,7 @@ impl Reading {
 }
 
 fn at_least_a_bucket(span: Span) -> Span {
-    let missing_ns = BUCKET_NS.saturating_sub(span.to_ns.saturating_sub(span.from_ns));
+    let missing_ns = BUCKET_NS.saturating_sub(span.ns());
     let from_ns = span.from_ns.saturating_sub(missing_ns / 2);
     Span { from_ns, to_ns: span.to_ns.max(from_ns.saturating_add(BUCKET_NS)) }
 }

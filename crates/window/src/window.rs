@@ -77,7 +77,7 @@ impl<T> Default for Covered<T> {
 impl<T> Covered<T> {
     /// Nanoseconds of which there are all rows.
     pub fn covered_ns(&self) -> u64 {
-        self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.to_ns.saturating_sub(span.from_ns)))
+        self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.ns()))
     }
 }
 

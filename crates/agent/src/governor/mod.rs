@@ -264,8 +264,9 @@ impl Governor {
 
     fn close_burst(&mut self, tracer: &mut Tracer<FileId>) {
         let (closed_ns, deltas) = tracer.close_burst();
-        self.tell_watched(closed_ns);
-        let window = self.bursts.window(closed_ns).as_secs_f64().max(1e-6);
+        let window = self.bursts.window(closed_ns);
+        self.tell_watched(closed_ns, window);
+        let window = window.as_secs_f64().max(1e-6);
         let mut spent_ns: HashMap<TaskId, f64> = HashMap::new();
         let mut agent_ns = 0.0;
         for delta in &deltas {
@@ -294,13 +295,13 @@ impl Governor {
     }
 
     /// Whoever reads the trace has to know when calls were seen that are seen in windows only.
-    fn tell_watched(&mut self, closed_ns: u64) {
+    fn tell_watched(&mut self, closed_ns: u64, window: Duration) {
         let watched = Sample {
             at_ns: closed_ns.saturating_add_signed(Reading::now().offset_ns()),
             name: Sample::WATCHED.to_owned(),
             unit: "ns".to_owned(),
             device: None,
-            value: self.bursts.window(closed_ns).as_nanos() as f64,
+            value: window.as_nanos() as f64,
         };
         self.items.push(Item::Samples(vec![watched]));
     }

@@ -41,7 +41,7 @@ impl Feeding {
             }
             // What another thread was given is its own.
             if seen.launches > before {
-                seen.ns = seen.ns.saturating_add(span.to_ns - span.from_ns);
+                seen.ns = seen.ns.saturating_add(span.ns());
             }
         }
         seen

@@ -19,7 +19,7 @@ use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, Meaning, ProcessI
 use crate::situation::Situation;
 use crate::words::share;
 pub(crate) use feeding::Feeding;
-use outstanding::{Action, Followed, Outstanding, Scope, State};
+use outstanding::{Action, Followed, Outstanding, Scope, State, States};
 use sight::Sight;
 pub(crate) use telling::told;
 pub(crate) use using::{Did, IdleUse};
@@ -88,7 +88,7 @@ pub(crate) struct Idle {
 
 impl Idle {
     pub fn ns(&self) -> u64 {
-        self.span.to_ns.saturating_sub(self.span.from_ns)
+        self.span.ns()
     }
 }
 
@@ -132,7 +132,6 @@ pub(crate) fn gpus(situation: &Situation<'_>) -> Vec<Gpu> {
 /// What one process asked of one GPU.
 struct Asking {
     device: u16,
-    /// In the order of time, one right after the other.
     states: States,
     inferred: Vec<Idle>,
     starved_ns: u64,
@@ -271,11 +270,15 @@ struct Streams {
 
 impl Streams {
     fn of(calls: &[(&Call, Action)]) -> Self {
-        let work = || calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_)));
-        let all: BTreeSet<u64> = work().map(|(call, _)| call.stream.unwrap_or(0)).collect();
-        let feeders: BTreeSet<ThreadId> = work().map(|(call, _)| call.thread).collect();
+        let all: BTreeSet<u64> = work(calls).map(|call| call.stream.unwrap_or(0)).collect();
+        let feeders: BTreeSet<ThreadId> = work(calls).map(|call| call.thread).collect();
         Self { all: all.into_iter().collect(), has_one_feeder: feeders.len() <= 1 }
     }
+}
+
+/// The calls that give the GPU work.
+fn work<'c>(calls: &[(&'c Call, Action)]) -> impl Iterator<Item = &'c Call> {
+    calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_))).map(|(call, _)| *call)
 }
 
 fn has_ended(situation: &Situation<'_>, process: ProcessId) -> bool {
@@ -286,9 +289,8 @@ fn has_ended(situation: &Situation<'_>, process: ProcessId) -> bool {
 /// The longest time that somebody waited for the GPU: it is never given much more work than that at a time, unless launches
 /// wait as well.
 fn longest_wait(calls: &[(&Call, Action)]) -> Option<u64> {
-    let work = || calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_))).map(|(call, _)| call);
-    let waiting = work().filter(|call| call.duration_ns.saturating_sub(call.runqueue_ns) > LONGEST_LAUNCH_NS).count();
-    if waiting as f64 > QUEUE_IS_FULL * work().count() as f64 {
+    let is_waiting = |call: &&Call| call.duration_ns.saturating_sub(call.runqueue_ns) > LONGEST_LAUNCH_NS;
+    if work(calls).filter(is_waiting).count() as f64 > QUEUE_IS_FULL * work(calls).count() as f64 {
         return None;
     }
     let waits =
@@ -313,8 +315,6 @@ fn pause(
 fn overlaps(one: &Span, other: &Span) -> bool {
     one.from_ns < other.to_ns && other.from_ns < one.to_ns
 }
-
-type States = Vec<(Span, State, Option<ThreadId>)>;
 
 /// Nobody knows whether a GPU was idle when not every launch was seen.
 fn hide(states: States, hidden: &[Span]) -> States {
@@ -365,7 +365,7 @@ fn unite(device: u16, processes: &[Asking]) -> Gpu {
 
 impl Gpu {
     fn add(&mut self, span: Span, states: &[(State, Option<ThreadId>)]) {
-        let ns = span.to_ns - span.from_ns;
+        let ns = span.ns();
         let has = |state| states.iter().any(|(one, _)| *one == state);
         if has(State::Busy) {
             self.busy_ns = self.busy_ns.saturating_add(ns);

@@ -35,6 +35,9 @@ pub enum State {
     Unseen,
 }
 
+/// In the order of time, one right after the other, each with who ended it.
+pub type States = Vec<(Span, State, Option<ThreadId>)>;
+
 /// Follows the calls of a process in the order of time.
 pub struct Outstanding {
     /// When each stream that may have work was last given some.
@@ -54,13 +57,12 @@ pub struct Outstanding {
     starved_ns: u64,
     /// From the first work to the wait for all of it, where the wait was next to nothing.
     kept_up: Vec<Span>,
-    states: Vec<(Span, State, Option<ThreadId>)>,
+    states: States,
 }
 
 /// What came of it.
 pub struct Followed {
-    /// In the order of time, each with who ended it.
-    pub states: Vec<(Span, State, Option<ThreadId>)>,
+    pub states: States,
     /// How long the host was late.
     pub starved_ns: u64,
     /// Times in which work was done as soon as it came.

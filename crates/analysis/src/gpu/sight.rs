@@ -99,9 +99,12 @@ fn hidden_seconds(situation: &Situation<'_>, process: ProcessId, layer: Layer, c
     for (at, (&from_ns, second)) in seconds.iter().enumerate().rev() {
         // Launches that were seen in part are counted when they are seen next: waits without launches had some.
         let is_late = second.made == 0 && second.waits > 0 && is_next_hidden;
-        is_next_hidden = is_late || if second.made > 0 { second.is_hidden() } else { is_next_hidden };
-        if is_late || second.is_hidden() {
+        let is_hidden = is_late || second.is_hidden();
+        if is_hidden {
             hidden.push(Span { from_ns, to_ns: end(at) });
+        }
+        if is_late || second.made > 0 {
+            is_next_hidden = is_hidden;
         }
     }
     hidden.reverse();

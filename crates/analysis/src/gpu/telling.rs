@@ -8,7 +8,7 @@ use super::{Did, Gpu};
 use crate::dispatcher::Dispatcher;
 use crate::rules;
 use crate::situation::Situation;
-use crate::words::share;
+use crate::words::{rounded, share};
 
 /// What took less of the idle time is not told.
 const LEAST_TOLD: f64 = 0.01;
@@ -74,8 +74,4 @@ fn explaining<'f>(
         Some(finding.victim.pid) == pid && rules::find(&finding.cause).is_some_and(|rule| rule.meanwhile.contains(&did))
     };
     findings.iter().find(is_about)
-}
-
-fn rounded(share: f64) -> f64 {
-    (share * 10_000.0).round() / 10_000.0
 }

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Call, Evidence, Span, ThreadId};
+use gpuwhy_model::{Call, Evidence, Span, StackId, ThreadId};
 
 use super::{Gpu, Idle};
 use crate::class::WaitClass;
 use crate::graph::{Activity, activities};
+use crate::places;
 use crate::situation::Situation;
 
 /// The longest idle times are looked at; the others are taken to be like them.
 const MOST_LOOKED_AT: usize = 20_000;
+
+/// So many stacks say what a thread does.
+const ENOUGH_STACKS: usize = 20;
 
 /// What a thread did while a GPU had nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,8 +65,8 @@ pub(crate) struct IdleUse {
     pub spans: Vec<Span>,
     /// The part that is inferred.
     pub inferred_ns: u64,
-    /// There are more of them than were seen.
-    pub is_estimated: bool,
+    /// Where it was seen running in them, and how often.
+    pub stacks: Vec<(StackId, u64)>,
 }
 
 impl IdleUse {
@@ -75,11 +79,16 @@ impl IdleUse {
         own.truncate(MOST_LOOKED_AT);
         own.sort_by_key(|idle| idle.span.from_ns);
         let calls: Vec<&Call> = situation.window.calls.rows.iter().filter(|call| call.thread == thread).collect();
-        let mut found = Self { is_estimated: gpus.iter().any(|gpu| gpu.growth > 1.0), ..Self::default() };
+        let mut found = Self::default();
         for idle in &own {
             found.add(situation, thread, idle, &calls);
         }
         found.grow_to(all_ns);
+        found.stacks = found.stacks_in(situation, thread);
+        // Where idle times are seen now and then, hardly any stack falls into them.
+        if found.stacks.len() < ENOUGH_STACKS && gpus.iter().any(|gpu| gpu.growth > 1.0) {
+            found.stacks = places::beside_calls(situation, thread).collect();
+        }
         found
     }
 
@@ -116,8 +125,14 @@ impl IdleUse {
         did.iter().filter_map(|did| self.by_activity.get(did)).sum()
     }
 
+    fn stacks_in(&self, situation: &Situation<'_>, thread: ThreadId) -> Vec<(StackId, u64)> {
+        let own = situation.window.moments.iter().filter(|moment| moment.thread == thread);
+        let idle = own.filter(|moment| self.contains(moment.bucket_ns));
+        idle.map(|moment| (moment.stack, moment.count)).collect()
+    }
+
     /// Whether a moment lies in one of the idle times.
-    pub fn contains(&self, at_ns: u64) -> bool {
+    fn contains(&self, at_ns: u64) -> bool {
         let after = self.spans.partition_point(|span| span.from_ns <= at_ns);
         after.checked_sub(1).is_some_and(|at| at_ns < self.spans[at].to_ns)
     }
@@ -141,5 +156,5 @@ fn in_calls(calls: &[&Call], span: Span) -> u64 {
             until_ns = call.start_ns.saturating_add(call.duration_ns);
         }
     }
-    sum.min(span.to_ns - span.from_ns)
+    sum.min(span.ns())
 }

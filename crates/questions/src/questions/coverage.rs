@@ -233,7 +233,7 @@ fn sessions_sql(has_budget: bool) -> String {
 /// Points of equal length from the beginning of the window on.
 fn agent_values(reading: &Reading) -> Vec<Value> {
     let ns = |ns: u64| Value::Integer(i64::try_from(ns).unwrap_or(i64::MAX));
-    let length_ns = reading.span.to_ns.saturating_sub(reading.span.from_ns).div_ceil(POINTS).max(1);
+    let length_ns = reading.span.ns().div_ceil(POINTS).max(1);
     let from = ns(reading.span.from_ns);
     let [lower, upper, ..] = reading.bucket_bounds();
     vec![from, ns(length_ns), lower, upper]

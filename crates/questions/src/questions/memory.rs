@@ -193,7 +193,7 @@ fn users(window: &Window) -> Vec<ProcessId> {
 
 fn process_memory(window: &Window, process: ProcessId, span: Span, followed: &Followed<'_>) -> ProcessMemory {
     let counts = unknown::Counts::count(window, process, span);
-    let seconds = span.to_ns.saturating_sub(span.from_ns) as f64 / 1e9;
+    let seconds = span.ns() as f64 / 1e9;
     let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let facts = window.processes.get(&process);
     ProcessMemory {

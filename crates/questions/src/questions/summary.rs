@@ -184,7 +184,7 @@ fn totals(reading: &Reading, basis: &Basis, functions: &[CallRow]) -> Result<Tot
         waits: reading.number(WAITS, &reading.bounds())?,
         stacks: reading.number("SELECT count(*) AS number FROM stacks", &[])?,
         lost: basis.coverage.lost.values().sum(),
-        span_ns: reading.span.to_ns.saturating_sub(reading.span.from_ns),
+        span_ns: reading.span.ns(),
         file_bytes: file_bytes(reading),
     })
 }

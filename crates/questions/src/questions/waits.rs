@@ -122,7 +122,7 @@ impl Waits {
             most @ 1..=MOST_BUCKETS => u64::from(most),
             _ => return Err(AskError::parameter("buckets", format_args!("it is from 1 to {MOST_BUCKETS}"))),
         };
-        Ok(span.to_ns.saturating_sub(span.from_ns).div_ceil(most).max(SHORTEST_NS))
+        Ok(span.ns().div_ceil(most).max(SHORTEST_NS))
     }
 }
 
@@ -176,7 +176,7 @@ impl Buckets {
 
     /// The buckets that a time reaches into, and which share of it each has. What lies outside belongs to the outermost.
     fn shares(&self, from_ns: u64, wall_ns: u64) -> Vec<(u64, f64)> {
-        let last = self.span.to_ns.saturating_sub(self.span.from_ns).saturating_sub(1) / self.length_ns;
+        let last = self.span.ns().saturating_sub(1) / self.length_ns;
         let index = |ns: u64| (ns.saturating_sub(self.span.from_ns) / self.length_ns).min(last);
         let (from, to) = (index(from_ns), index(from_ns.saturating_add(wall_ns.saturating_sub(1))));
         let edge_ns = |at: u64| self.span.from_ns.saturating_add(at.saturating_mul(self.length_ns));

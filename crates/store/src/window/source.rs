@@ -94,7 +94,7 @@ impl<'c> Source<'c> {
 
 /// Equal parts; the last one takes what does not divide.
 fn slices(span: Span) -> impl Iterator<Item = Span> {
-    let length = span.to_ns.saturating_sub(span.from_ns) / SLICES;
+    let length = span.ns() / SLICES;
     (0..SLICES).map(move |at| {
         let from_ns = span.from_ns + at * length;
         let to_ns = if at + 1 == SLICES { span.to_ns } else { from_ns + length };

@@ -90,8 +90,7 @@ fn verdict(page: &mut String, explanation: &Explanation) {
 fn when(explanation: &Explanation, finding: &Finding) -> String {
     let is_steady = |phase: &&Phase| phase.name == PhaseName::Steady;
     let all = explanation.phases.iter().find(is_steady).map_or(explanation.window, Phase::span);
-    let Some(during) = finding.during.filter(|during| during.to_ns - during.from_ns < (all.to_ns - all.from_ns) / 2)
-    else {
+    let Some(during) = finding.during.filter(|during| during.ns() < all.ns() / 2) else {
         return String::new();
     };
     let since = |at_ns: u64| duration(at_ns.saturating_sub(explanation.window.from_ns));
@@ -210,7 +209,7 @@ fn bar_of(part: TimePart) -> &'static str {
 
 fn basis(page: &mut String, explanation: &Explanation) {
     let Coverage { events, ref lost, ref sampled, ref unattached, ref stacks } = explanation.coverage;
-    let span = explanation.window.to_ns.saturating_sub(explanation.window.from_ns);
+    let span = explanation.window.ns();
     let mut text = format!("Based on {} records of {}", count(events), duration(span));
     let lost: Vec<_> = lost.iter().map(|(reason, number)| format!("{} {reason}", count(*number))).collect();
     text += &if lost.is_empty() { ", none lost".to_owned() } else { format!("; lost: {}", lost.join(", ")) };

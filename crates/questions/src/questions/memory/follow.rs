@@ -259,7 +259,7 @@ fn note(sums: &mut PoolSums, span: Span, at_ns: u64) {
     if sums.live > sums.peak.0 {
         sums.peak = (sums.live, at_ns);
     }
-    let length_ns = span.to_ns.saturating_sub(span.from_ns).div_ceil(POINTS).max(1);
+    let length_ns = span.ns().div_ceil(POINTS).max(1);
     // What came before the window is where it begins.
     let slot = at_ns.saturating_sub(span.from_ns) / length_ns;
     let end_ns = if at_ns < span.from_ns { span.from_ns } else { span.from_ns + (slot + 1) * length_ns };

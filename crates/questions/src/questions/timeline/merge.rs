@@ -24,7 +24,7 @@ pub struct Pixels {
 
 impl Pixels {
     pub fn new(span: Span, width: u32) -> Self {
-        let span_ns = span.to_ns.saturating_sub(span.from_ns);
+        let span_ns = span.ns();
         let width_ns = span_ns.div_ceil(u64::from(width.max(1))).max(1);
         Self { from_ns: span.from_ns, span_ns: i64::try_from(span_ns).unwrap_or(i64::MAX), width_ns }
     }

@@ -6,9 +6,8 @@ turn and says how much slower they become.
 
 One process holds all workloads. A pair is a traced slice of one workload between two untraced ones; a slice runs whole
 units (a step, 16 tokens, 2,000 launches...) for a second or two and yields their mean time. Pairs of all workloads and
-ways take turns until the time is over, so a slow minute hits all of them. gpuwhy is suspended between slices, as Ctrl-Z
-does it, instead of being started for each: it takes its probes out until it is resumed. Tracers start and settle while
-the workload runs. The way `untraced` is the noise: an untraced slice between its two neighbours, as far apart as those
+ways take turns until the time is over, so a slow minute hits all of them. Tracers start and settle while the workload
+runs, and end after their slice: in an untraced one there is no hook of anybody. The way `untraced` is the noise: an untraced slice between its two neighbours, as far apart as those
 of a pair. The profiler comes last, since it leaves CUPTI behind in the process, and is compared with the untraced
 slices before.
 
@@ -46,21 +45,17 @@ UNTRACED_S = 1.0
 class Way:
     settle_s: float = 0.5
     slice_s: float = 1.0
-    # Slices each time the tracer is started, for one that can be suspended between them.
-    turns: int = 2
 
 
 WAYS = {
     "untraced": Way(),
     # Its budget is kept with windows every half second or so: it takes a while to find them and a slice holds several.
-    "default": Way(settle_s=3.0, turns=20),
+    "default": Way(settle_s=3.0, slice_s=2.0),
     "everything": Way(),
     "bpftrace": Way(),
     "profiler": Way(),
 }
 TURN = ("default", "everything", "bpftrace")
-AFTER_RESUMING_S = 0.4
-SUSPENDED_S = 0.6
 PROFILER_SHARE = 0.12
 # What a pair may take as long as none has been measured.
 FIRST_PAIR_S = 10.0
@@ -154,7 +149,7 @@ class Bench:
                 continue
             untraced = untraced or [self.untraced(workload)]
             try:
-                slice_, turns = self.traced(workload, way)
+                slice_ = self.traced(workload, way)
             except NotRun as error:
                 cell.not_run = str(error)
                 continue
@@ -162,53 +157,33 @@ class Bench:
             if way == "profiler":
                 clean = statistics.median(self.clean[workload])
                 cell.add(slice_["unit_ms"], clean, left_behind=untraced[-1] / clean - 1)
-            elif not turns:
+            else:
                 cell.add(slice_["unit_ms"], statistics.mean(untraced[-2:]), **slice_["facts"])
-            for before, between, after in turns:
-                cell.add(between["unit_ms"], statistics.mean([before, after]), **between["facts"])
             took_any = True
             self.longest_pair_s[way] = max(self.longest_pair_s.get(way, 0), time.monotonic() - begun)
         self.add_noise(workload, untraced)
         return took_any
 
-    def untraced(self, workload: str, seconds: float = UNTRACED_S) -> float:
+    def untraced(self, workload: str) -> float:
         self.measured.run(workload, WARM_UP_S)
-        unit_ms = self.measured.run(workload, seconds)["unit_ms"]
+        unit_ms = self.measured.run(workload, UNTRACED_S)["unit_ms"]
         if not self.has_profiled:
             self.clean[workload].append(unit_ms)
         return unit_ms
 
-    def traced(self, workload: str, way: str) -> tuple[dict, list[tuple[float, dict, float]]]:
-        """A traced slice, and the turns of a tracer that can be suspended. Each has what the tracer says about it."""
+    def traced(self, workload: str, way: str) -> dict:
+        """A traced slice, with what the tracer says about it."""
         if way == "profiler":
-            return self.measured.run(workload, WAYS[way].slice_s, profiled=True), []
+            return self.measured.run(workload, WAYS[way].slice_s, profiled=True)
         tracer = self.tracers[way]
         running = tracer.start(self.measured)
         try:
             self.settle(running, workload, WAYS[way].settle_s)
             slice_ = self.measured.run(workload, WAYS[way].slice_s)
             running.check()
-            turns = self.turns(running, workload, way) if isinstance(tracer, Gpuwhy) else []
         finally:
             running.stop()
-        for one in [slice_, *(between for _, between, _ in turns)]:
-            one["facts"] = tracer.facts(running, self.measured, one)
-        return slice_, turns
-
-    def turns(self, running: Running, workload: str, way: str) -> list[tuple[float, dict, float]]:
-        """Slices with the tracer suspended (milliseconds), resumed, and suspended again: that makes more and shorter
-        turns than starting it for each."""
-        running.suspend()
-        suspended, resumed = [self.untraced(workload, SUSPENDED_S)], []
-        for _ in range(WAYS[way].turns):
-            running.resume()
-            self.measured.run(workload, AFTER_RESUMING_S)
-            resumed.append(self.measured.run(workload, WAYS[way].slice_s))
-            running.suspend()
-            suspended.append(self.untraced(workload, SUSPENDED_S))
-        running.resume()
-        self.add_noise(workload, suspended)
-        return list(zip(suspended, resumed, suspended[1:]))
+        return {**slice_, "facts": tracer.facts(running, self.measured, slice_)}
 
     def add_noise(self, workload: str, untraced: list[float]) -> None:
         if noise := not self.has_profiled and self.cells.get((workload, "untraced")):
@@ -275,7 +250,7 @@ def report(bench: Bench) -> None:
         cells.sort(key=lambda cell: (list(UNITS).index(cell["workload"]), list(WAYS).index(cell["way"])))
     bpftrace = bench.tracers.get("bpftrace")
     results = {
-        "machine": bench.machine, **bench.code, "minutes": bench.options.minutes,
+        "machine": bench.machine, **bench.code, "minutes": bench.options.minutes, "baseline": "no tracer",
         "bpftrace": bpftrace and bpftrace.version, "bpftrace_functions": BPFTRACE_FUNCTIONS,
         "longest_pair_s": bench.longest_pair_s, "cells": cells,
     }

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import tarfile
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -51,18 +50,6 @@ class Running:
         if self.process.poll() is not None:
             self.reader.join()
             raise NotRun(f"the tracer ended early: {self.said()}")
-
-    def suspend(self) -> None:
-        """Suspends gpuwhy as Ctrl-Z does: it takes its probes out, and then stops."""
-        self.process.send_signal(signal.SIGTSTP)
-        give_up = time.monotonic() + 30
-        while ") T " not in Path(f"/proc/{self.process.pid}/stat").read_text():
-            if time.monotonic() > give_up:
-                raise NotRun(f"gpuwhy does not stop: {self.said()}")
-            time.sleep(0.005)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self.process.poll() is None:

@@ -284,7 +284,7 @@ impl Run<'_> {
         }
     }
 
-    /// A tracer that is stopped takes nothing from anybody.
+    /// A tracer that is stopped cannot drain what calls would write. The scheduler's hooks stay, so that clocks stay right.
     fn suspend(&mut self) {
         self.write(|run| run.governor.suspend(run.tracer));
         self.tracer.suspend();

@@ -25,7 +25,7 @@ pub use self::dashboard::ROWS as DASHBOARD_ROWS;
 pub use self::gpuwhy::{Gpuwhy, build as build_gpuwhy};
 pub use self::large_trace::write_trace;
 pub use self::machine::facts as machine_facts;
-pub use self::overhead::BUSY_RATE;
+pub use self::overhead::{BUSY_RATE, NO_TRACER};
 
 /// Every part of the benchmark, in the order in which it runs.
 const PARTS: &[Part] = &[

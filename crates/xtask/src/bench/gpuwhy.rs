@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -25,7 +24,6 @@ pub fn release_folder() -> PathBuf {
 
 /// What it says when it traces.
 const TRACES: &str = "tracing ";
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A `gpuwhy trace` of some processes. It is killed when this is dropped.
 pub struct Gpuwhy {
@@ -68,22 +66,6 @@ impl Gpuwhy {
     fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(self.child.id() as i32, signal) };
-    }
-
-    /// Suspends it as Ctrl-Z does: it takes its probes out, and then stops.
-    pub fn suspend(&self) -> Result<()> {
-        self.signal(libc::SIGTSTP);
-        let deadline = Instant::now() + PATIENCE;
-        let stat = format!("/proc/{}/stat", self.child.id());
-        while !std::fs::read_to_string(&stat)?.contains(") T ") {
-            ensure!(Instant::now() < deadline, "gpuwhy does not stop");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-
-    pub fn resume(&self) {
-        self.signal(libc::SIGCONT);
     }
 
     /// Ends it as Ctrl-C does.

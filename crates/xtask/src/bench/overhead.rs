@@ -2,11 +2,9 @@
 //! tracer knows.
 //!
 //! For each rate one process runs all the time. Ways to watch it come and go, and each traced slice is set against the
-//! untraced ones just before and after it, so that a slow minute of the machine hits both. Being untraced is one of the
-//! ways: what that "costs" is the noise.
-//!
-//! gpuwhy is not started for each slice: it is suspended, as Ctrl-Z does it, and takes its probes out until it is
-//! resumed. That makes more and shorter turns, and the noise of minutes cancels out.
+//! untraced ones just before and after it, so that a slow minute of the machine hits both. Tracers are started for each
+//! of their slices and ended after it: in an untraced one there is no hook of anybody. Being untraced is one of the ways:
+//! what that "costs" is the noise.
 
 mod estimate;
 mod ways;
@@ -19,7 +17,7 @@ use gpuwhy_testbed::{LaunchLoop, RunningLoop, Slice};
 use serde_json::{Value, json};
 
 use self::estimate::Estimate;
-use self::ways::{WAYS, Way};
+use self::ways::{MOST_TURNS, WAYS, Way};
 use super::statistics::{median, summary};
 use super::{Place, gpuwhy};
 
@@ -36,10 +34,8 @@ const TRACED_SLICE: Duration = Duration::from_secs(2);
 /// The kernel may still remove probes when a tracer is gone.
 const AFTER_A_TRACER: Duration = Duration::from_millis(300);
 
-/// A turn of a tracer that is suspended and resumed: suspended for this long, resumed for a while, and then measured.
-const SUSPENDED_SLICE: Duration = Duration::from_millis(600);
-const AFTER_RESUMING: Duration = Duration::from_millis(500);
-const RESUMED_SLICE: Duration = Duration::from_millis(1500);
+/// What there is in untraced slices. Results from before it was written are of a tracer that was suspended.
+pub const NO_TRACER: &str = "no tracer";
 
 /// What is measured in one process.
 #[derive(Clone, Copy)]
@@ -66,9 +62,9 @@ pub fn run(place: &Place) -> Result<Value> {
         rows.extend(Run { place, binary: &binary, cell }.measure(pairs)?);
     }
     Ok(json!({
+        "baseline": NO_TRACER,
         "untraced_slice_ms": UNTRACED_SLICE.as_millis() as u64,
         "traced_slice_ms": TRACED_SLICE.as_millis() as u64,
-        "resumed_slice_ms": RESUMED_SLICE.as_millis() as u64,
         "rows": rows,
     }))
 }
@@ -96,11 +92,11 @@ impl Run<'_> {
         workload.go()?;
         workload.slice(UNTRACED_SLICE).context("warm up")?;
         let ways: Vec<&Way> = WAYS.iter().filter(|way| way.is_for(rate, threads)).collect();
-        let (suspendable, ways): (Vec<&Way>, Vec<&Way>) = ways.into_iter().partition(|way| way.is_suspendable());
         let mut results: Vec<Vec<Pair>> = ways.iter().map(|_| Vec::new()).collect();
         let mut before = workload.slice(UNTRACED_SLICE)?;
-        for _ in 0..pairs {
-            for (way, results) in ways.iter().zip(&mut results) {
+        let is_busy = rate == BUSY_RATE && threads == 1;
+        for turn in 0..pairs * MOST_TURNS {
+            for (way, results) in ways.iter().zip(&mut results).filter(|(way, _)| turn < pairs * way.turns(is_busy)) {
                 let traced = self.traced(way, &mut workload).with_context(|| format!("measure {}", way.name))?;
                 std::thread::sleep(AFTER_A_TRACER);
                 let after = workload.slice(UNTRACED_SLICE)?;
@@ -108,43 +104,8 @@ impl Run<'_> {
                 before = after;
             }
         }
-        let mut rows: Vec<Value> = ways.iter().zip(results).map(|(way, pairs)| self.row(way, &pairs)).collect();
-        for way in suspendable {
-            let turns = self.turns(way, &mut workload, pairs * way.turns(rate == BUSY_RATE && threads == 1));
-            rows.push(self.row(way, &turns.with_context(|| format!("measure {}", way.name))?));
-        }
         workload.finish()?;
-        Ok(rows)
-    }
-
-    /// A tracer that is there all the time, suspended and resumed in turn.
-    fn turns(&self, way: &Way, workload: &mut RunningLoop, turns: usize) -> Result<Vec<Pair>> {
-        let pid = workload.pid();
-        let watching = way.start(self.place, self.binary, pid, &self.out())?;
-        std::thread::sleep(way.settle());
-        let mut slices = Vec::with_capacity(turns);
-        watching.suspend()?;
-        let mut before = workload.slice(SUSPENDED_SLICE)?;
-        for _ in 0..turns {
-            watching.resume();
-            std::thread::sleep(AFTER_RESUMING);
-            let from_ns = estimate::unix_ns()?;
-            let traced = workload.slice(RESUMED_SLICE)?;
-            let span_ns = from_ns..estimate::unix_ns()?;
-            watching.suspend()?;
-            let after = workload.slice(SUSPENDED_SLICE)?;
-            slices.push((before, traced, span_ns, after.clone()));
-            before = after;
-        }
-        watching.resume();
-        watching.stop()?;
-        let turn = |(before, traced, span_ns, after)| {
-            let estimate = Estimate::read(&self.out(), pid, span_ns)?;
-            Ok(pair(&before, (traced, Some(estimate)), &after))
-        };
-        let pairs = slices.into_iter().map(turn).collect();
-        std::fs::remove_file(self.out())?;
-        pairs
+        Ok(ways.iter().zip(results).map(|(way, pairs)| self.row(way, &pairs)).collect())
     }
 
     fn traced(&self, way: &Way, workload: &mut RunningLoop) -> Result<(Slice, Option<Estimate>)> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::plot::grouped;
 use super::results::{load, measured_on, number};
-use crate::bench::BUSY_RATE;
+use crate::bench::{BUSY_RATE, NO_TRACER};
 
 pub use self::plots::{by_rate, estimated};
 
@@ -104,10 +104,10 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
          the interval that holds the true median: with 6 pairs and more at 95 %, with 3 pairs at 75 %. The noise is what \
          untraced stretches show in place of traced ones; a figure below it cannot be told from nothing. The estimate is \
          the tracer's own, from its trace file: what it takes from the thread it takes most from and, where the program \
-         leaves no CPU over, what its own process uses. gpuwhy is suspended for the untraced stretches, \
-         as Ctrl-Z does it: it takes its probes out until it is resumed, which makes for more and shorter pairs.",
+         leaves no CPU over, what its own process uses. {}",
         measured_on(results),
         number(&part["traced_slice_ms"]) / 1e3,
+        baseline(&part["baseline"]),
     )?;
     let rows = Rows::of(results);
     budgets(text, &rows)?;
@@ -119,6 +119,17 @@ fn on_the_fakes(text: &mut String, results: &Value) -> Result<()> {
          and measurement agree.\n\n![Estimated over measured slow-down](overhead-estimated.svg)"
     )?;
     Ok(())
+}
+
+/// What untraced stretches are, by the results.
+fn baseline(said: &Value) -> &'static str {
+    match said.as_str() {
+        Some(NO_TRACER) => "In untraced stretches there is no tracer.",
+        _ => {
+            "In untraced stretches gpuwhy is suspended: its probes are out, but its scheduler hooks and its sampler are \
+             not, and what those take does not show here."
+        }
+    }
 }
 
 fn estimates(text: &mut String, results: &Value) -> Result<()> {

@@ -27,6 +27,9 @@ pub const WAYS: &[Way] = &[
     Way { name: "bpftrace", tool: Tool::Bpftrace, only_at: &[10_000, BUSY_RATE], ..Way::EVERYWHERE },
 ];
 
+/// Slices for a pair where fractions of a percent count.
+pub const MOST_TURNS: usize = 5;
+
 /// Time for the governor to get to its rung.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Time for what does not change while it runs.
@@ -63,15 +66,10 @@ impl Way {
         self.only_at.is_empty() || (threads == 1 && self.only_at.contains(&rate))
     }
 
-    /// Whether it can be suspended, and need not be started for each slice.
-    pub fn is_suspendable(&self) -> bool {
-        matches!(self.tool, Tool::Gpuwhy(_))
-    }
-
-    /// How many turns of a tracer that can be suspended make up for a pair of one that cannot. A budget is a matter of
-    /// fractions of a percent.
+    /// How many slices make up a pair. A budget is a matter of fractions of a percent, and so is the noise beside it.
     pub fn turns(&self, is_busy: bool) -> usize {
-        if self.budget.is_some() && is_busy { 14 } else { 2 }
+        let is_fine = self.budget.is_some() || matches!(self.tool, Tool::Nothing);
+        if is_busy && is_fine { MOST_TURNS } else { 2 }
     }
 
     pub fn settle(&self) -> Duration {
@@ -97,19 +95,6 @@ pub enum Watching {
 }
 
 impl Watching {
-    pub fn suspend(&self) -> Result<()> {
-        match self {
-            Self::Gpuwhy(gpuwhy) => gpuwhy.suspend(),
-            Self::Nobody | Self::Bpftrace(_) => Ok(()),
-        }
-    }
-
-    pub fn resume(&self) {
-        if let Self::Gpuwhy(gpuwhy) = self {
-            gpuwhy.resume();
-        }
-    }
-
     /// Ends it, and says whether it leaves a trace file.
     pub fn stop(self) -> Result<bool> {
         match self {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::super::results::{measured_on, number};
-use super::percent;
+use super::{baseline, percent};
 
 pub fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
     let rows = results.as_array().or_else(|| results["cells"].as_array()).map_or(&[][..], Vec::as_slice);
@@ -15,7 +15,8 @@ pub fn on_a_gpu(text: &mut String, results: &Value) -> Result<()> {
     writeln!(
         text,
         "How much longer a unit of the workload takes: medians of pairs, with the interval that holds the true median and, \
-         where the tracer has one, its own estimate.\n"
+         where the tracer has one, its own estimate. {}\n",
+        baseline(&results["baseline"]),
     )?;
     writeln!(text, "| workload | unit, ms | {} |", ways.join(" | "))?;
     writeln!(text, "|---|---:|{}", "---|".repeat(ways.len()))?;

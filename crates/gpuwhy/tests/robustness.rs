@@ -40,7 +40,8 @@ fn call_programs() -> BTreeSet<u32> {
 fn root_a_killed_tracer_loses_a_second_at_most_and_leaves_nothing_in_the_kernel() {
     needs_root();
     let place = Place::new();
-    let mut running = full_speed(&place, 8);
+    // Long enough for two tracers in turn, also where everybody waits for a CPU.
+    let mut running = full_speed(&place, 16);
     let pid = running.pid().to_string();
     let before = call_programs();
     let mut tracing = place.trace(&["-p", &pid]);

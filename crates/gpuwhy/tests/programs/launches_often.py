@@ -1,4 +1,5 @@
-"""Many small kernels a step, more than can be watched one by one, then a pause for the GPU. Says how long it was idle."""
+"""Many small kernels a step, more than can be watched one by one, then a pause for the GPU. Says how long it was idle,
+and how long the program waited for a CPU, as shares of the time."""
 
 import itertools
 import json
@@ -21,4 +22,7 @@ for _ in gpu.until_over():
     prepare(0.005)
     working_ns += done_ns - began_ns
     pausing_ns += time.monotonic_ns() - done_ns
-print(json.dumps({"idle": pausing_ns / (working_ns + pausing_ns)}))
+all_ns = working_ns + pausing_ns
+with open("/proc/self/schedstat") as clocks:
+    queued_ns = int(clocks.read().split()[1])
+print(json.dumps({"idle": pausing_ns / all_ns, "queued": queued_ns / all_ns}))

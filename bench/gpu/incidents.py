@@ -4,11 +4,12 @@ program's own TRUTH.
 
     python3 bench/gpu/incidents.py --sets a,b [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--seconds 7] [--minutes 9]
                                    [--seeds 1] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
+                                   [--keep]
 
 Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
 the findings. A healthy run is right when it has no finding of medium or high severity. A weak fault is right or silent.
-Culprit and line are compared where the cause is right. Prints the table last and writes incidents.json after each run.
-Needs root.
+Culprit and line are compared where the cause is right. Prints the table last and writes incidents.json after each run;
+with --keep the traces too, which `gpuwhy explain` reads anywhere. Needs root.
 
     python3 bench/gpu/incidents.py --report docs/results/gpu-incidents-*.json > docs/incidents.md
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import machine
 import measured_code
+from kept_traces import KeptTraces
 
 HERE = Path(__file__).resolve().parent / "incidents"
 # Imports, models and the tracer's start and end.
@@ -38,6 +40,7 @@ def main() -> int:
     options = parse_arguments()
     deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
+    kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
     for program in programs(options):
         for seed in range(1, options.seeds + 1):
@@ -45,7 +48,7 @@ def main() -> int:
                 if time.monotonic() > deadline:
                     print(f"out of time before {program.stem}", flush=True)
                     break
-                run = one_run(options, program, mode, seed)
+                run = one_run(options, program, mode, seed, kept)
                 report["runs"].append(run)
                 (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
                 print(line(run), flush=True)
@@ -65,6 +68,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--strength", default="strong", choices=["strong", "weak"])
     parser.add_argument("--modes", type=names, default=["fault", "healthy"])
     parser.add_argument("--only", type=names, default=[])
+    parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
     if not options.gpuwhy.exists():
         parser.error(f"no {options.gpuwhy}; name the binary with --gpuwhy")
@@ -95,7 +99,7 @@ def as_list(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int) -> dict:
+def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int, kept: KeptTraces) -> dict:
     truth = truth_of(program)
     run = {"set": program.parent.name, "program": program.stem, "mode": mode, "seed": seed, "strength": options.strength}
     run["expected"] = truth["cause"]
@@ -111,6 +115,7 @@ def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int) ->
         if told is None:
             return {**run, "verdict": "broken", "error": (done.stderr or done.stdout)[-600:]}
         run["steps"] = told.get("steps")
+        kept.keep(trace, f"{program.parent.name}-{program.stem}-{mode}-{seed}-{options.strength}")
         asked = subprocess.run(
             [str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True, timeout=60
         )

@@ -67,6 +67,8 @@ fn main() {
         RUNTIME,
         &["-fcf-protection=none", "-Wl,-soname,libcudart.so.12", "-Wl,--version-script=c/libcudart.map"],
     );
+    compiler.library("libnccl.so.2", &["fake_nccl.c"], &["-fcf-protection=none", "-Wl,-soname,libnccl.so.2"]);
+    compiler.program("ranks", &["ranks.c"], &[], &["libnccl.so.2"]);
     compiler.program("workload", WORKLOAD, &[], &[]);
     let linked_in = [WORKLOAD, RUNTIME].concat();
     compiler.program("workload_static", &linked_in, &["-DSTATIC_RUNTIME"], &[]);

@@ -11,6 +11,7 @@ export interface Answers {
   calls: CallStatistics;
   stacks: RankedStacks;
   memory: MemoryUse;
+  collectives: CollectiveRanks;
   timeline: TimelineSlice;
   audit: AuditLog;
   record: FullRecord;
@@ -566,6 +567,29 @@ export interface MemorySite {
   growth_bytes_per_minute: number | null;
   allocations: number;
   allocated_bytes: number;
+}
+
+export interface CollectiveRanks {
+  trace: string;
+  window: Span;
+  coverage: Coverage;
+  ranks: CollectiveRank[];
+  next: string | null;
+}
+
+export interface CollectiveRank {
+  communicator: string | null;
+  rank: number | null;
+  nranks: number | null;
+  pid: number;
+  tid: number;
+  comm: string;
+  operations: number;
+  bytes: number;
+  complete: number;
+  last: number;
+  late_ns: number;
+  waited_ns: number;
 }
 
 export interface TimelineSlice {

@@ -26,15 +26,16 @@ macro_rules! apis {
 
 mod cuda_driver;
 mod cuda_runtime;
+mod nccl;
 mod table;
 mod words;
 
 use gpuwhy_model::{Direction, Layer, Meaning, OwnOperands};
 
-pub use table::{Row, own_operands, row, rows};
+pub use table::{Row, UNKNOWN, own_operands, row, rows};
 
 /// Every library that can be traced.
-pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY];
+pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, nccl::LIBRARY];
 
 /// A library, recognised by what it exports and not by its name.
 #[derive(Debug)]
@@ -66,9 +67,10 @@ pub struct Api {
 }
 
 impl Api {
-    /// Whether a thread's device is known only if every call of it is seen.
-    pub fn changes_device(&self) -> bool {
-        !matches!(self.reads.device, DeviceChange::None)
+    /// Whether something is known only if every call of it is seen: a thread's device, or the place of an operation in
+    /// the order of its communicator.
+    pub fn must_be_seen(&self) -> bool {
+        self.reads.device != DeviceChange::None || self.reads.communicator != Communicator::None
     }
 }
 
@@ -97,7 +99,9 @@ pub struct Reads {
     pub direction: Way,
     /// How the call changes which GPU the thread works on.
     pub device: DeviceChange,
-    /// What only its library has, at most six, by the names of [`Library::own`].
+    /// What the call does with the communicator in `handle`.
+    pub communicator: Communicator,
+    /// What only its library has, at most eight besides constants, by the names of [`Library::own`].
     pub own: &'static [(&'static str, Operand)],
 }
 
@@ -109,6 +113,7 @@ impl Reads {
         handle: Operand::None,
         direction: Way::None,
         device: DeviceChange::None,
+        communicator: Communicator::None,
         own: &[],
     };
 }
@@ -132,6 +137,53 @@ pub enum Operand {
     Out(u8),
     /// The 32-bit value the function stores through a pointer argument, read when it returns.
     Out32(u8),
+    /// How many bytes an element has whose type is this 32-bit argument: each type has two bits, the lowest type the lowest
+    /// ones, with the power of two that its size is.
+    SizeOf(u8, u32),
+    /// A hash of the 128 bytes that lie at this slot: a struct that is passed by value.
+    Hash(u8),
+    /// The same of the 128 bytes that an argument points to.
+    HashAt(u8),
+    /// What is known of the communicator in `handle`.
+    Of(Known),
+}
+
+/// What is remembered of a communicator, and of the group of operations that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Equal for all of its ranks.
+    Id,
+    Rank,
+    Ranks,
+    /// How many collective operations of it came before this one.
+    Sequence,
+    /// Which of the thread's groups the call is in; unknown outside of one.
+    Group,
+    /// The id of the communicator that the call makes out of another.
+    Child,
+}
+
+/// What a call does with a communicator: the group of ranks that operations of several devices work in. Its `handle` names
+/// it within its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Communicator {
+    None,
+    /// Makes one. The first of its own operands that are read are its id, this rank and how many ranks there are.
+    Creates,
+    /// Makes one whose ranks are all in this process, and stores their handles in this list. How many they are is the first
+    /// of its own operands.
+    CreatesAll(Operand),
+    /// Makes one out of the one with this handle. The first of its own operands are the id, rank and number of ranks of that
+    /// one, the id of the new one, and the color that its ranks have in common.
+    Splits(Operand),
+    /// An operation of all ranks.
+    Collective,
+    /// An operation of two of them.
+    PointToPoint,
+    Ends,
+    /// Operations between these two are one.
+    BeginsGroup,
+    EndsGroup,
 }
 
 /// Which way a copy goes.

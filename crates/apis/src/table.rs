@@ -2,7 +2,10 @@
 
 use gpuwhy_model::{Layer, Meaning, OwnOperands, OwnValues};
 
-use crate::{Api, LIBRARIES, Library};
+use crate::{Api, LIBRARIES, Library, Operand};
+
+/// What the kernel side says of what it does not know.
+pub const UNKNOWN: u64 = u64::MAX;
 
 /// A row of the call table with the library it belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +19,11 @@ impl Row {
         self.library.layer
     }
 
+    /// What the kernel side reads of its own operands, in this order. Constants need not be read.
+    pub fn own_reads(&self) -> impl Iterator<Item = Operand> {
+        self.api.reads.own.iter().map(|(_, operand)| *operand).filter(|operand| !matches!(operand, Operand::Const(_)))
+    }
+
     pub fn meaning(&self) -> Meaning {
         self.api.meaning
     }
@@ -24,9 +32,13 @@ impl Row {
     pub fn own_values(&self, read: &[u64]) -> Option<OwnValues> {
         let of = self.library.own?;
         let mut values = vec![None; of.operands.len()];
-        for ((name, _), value) in self.api.reads.own.iter().zip(read) {
+        let mut read = read.iter().copied();
+        for (name, operand) in self.api.reads.own {
             let at = of.operands.iter().position(|operand| operand.column.name == *name)?;
-            values[at] = Some(*value);
+            values[at] = match operand {
+                Operand::Const(value) => Some(u64::from(*value)),
+                _ => read.next().filter(|&value| value != UNKNOWN),
+            };
         }
         Some(OwnValues { of, values })
     }

@@ -1,11 +1,12 @@
 //! What the kernel side evaluates for each row of the call table.
 
-use gpuwhy_apis::{Api, DeviceChange, Operand, Way, When};
+use gpuwhy_apis::{Communicator, DeviceChange, Known, Operand, Row, Way, When};
 
 use crate::skeleton::types;
 
 /// What the kernel side evaluates for a row.
-pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
+pub(crate) fn spec(row: &Row, keep_min_ns: u64) -> types::api_spec {
+    let api = row.api;
     let reads = &api.reads;
     let mut bytes = [types::operand::default(); types::limits::MAX_FACTORS.0 as usize];
     for (factor, operand) in bytes.iter_mut().zip(reads.bytes) {
@@ -13,6 +14,7 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
     }
     let (change, device) = encode_device(reads.device);
     let direction = encode_way(reads.direction);
+    let (communicating, communicator) = encode_communicator(reads.communicator, reads.handle);
     let reads_more = [bytes[0], encode(reads.address), direction, device].iter().any(|operand| operand.kind != 0);
     types::api_spec {
         bytes,
@@ -25,17 +27,20 @@ pub(crate) fn spec(api: &Api, keep_min_ns: u64) -> types::api_spec {
         device_change: change.0,
         reads_more: reads_more.into(),
         learns: (api.when == When::Learning).into(),
-        own_count: reads.own.len() as u32,
+        own_count: row.own_reads().count() as u32,
+        communicator,
+        communicating: communicating.0,
+        reserved: 0,
         waits: api.meaning.awaits_work().into(),
         submits: api.meaning.gives_work().into(),
     }
 }
 
 /// What the kernel side reads of a row that only its library has.
-pub(crate) fn own_operands(api: &Api) -> types::own_operands {
+pub(crate) fn own_operands(row: &Row) -> types::own_operands {
     let mut own = types::own_operands::default();
-    for (place, (_, operand)) in own.operands.iter_mut().zip(api.reads.own) {
-        *place = encode(*operand);
+    for (place, operand) in own.operands.iter_mut().zip(row.own_reads()) {
+        *place = encode(operand);
     }
     own
 }
@@ -51,8 +56,41 @@ fn encode(operand: Operand) -> types::operand {
         Operand::Field32(slot, offset) => (of::OPERAND_FIELD32, slot, offset, 0),
         Operand::Out(slot) => (of::OPERAND_OUT, slot, 0, 0),
         Operand::Out32(slot) => (of::OPERAND_OUT32, slot, 0, 0),
+        Operand::SizeOf(slot, sizes) => (of::OPERAND_SIZE_OF, slot, 0, sizes),
+        Operand::Hash(slot) => (of::OPERAND_HASH, slot, 0, 0),
+        Operand::HashAt(slot) => (of::OPERAND_HASH_AT, slot, 0, 0),
+        Operand::Of(known) => (of::OPERAND_KNOWN, 0, 0, encode_known(known).0),
     };
     types::operand { kind: kind.0 as u8, slot, offset, constant }
+}
+
+fn encode_known(known: Known) -> types::known {
+    use types::known as of;
+    match known {
+        Known::Id => of::KNOWN_ID,
+        Known::Rank => of::KNOWN_RANK,
+        Known::Ranks => of::KNOWN_RANKS,
+        Known::Sequence => of::KNOWN_SEQUENCE,
+        Known::Group => of::KNOWN_GROUP,
+        Known::Child => of::KNOWN_CHILD,
+    }
+}
+
+/// What is done with a communicator, and where its handle is found at entry.
+fn encode_communicator(communicator: Communicator, handle: Operand) -> (types::communicating, types::operand) {
+    use types::communicating as does;
+    let (kind, found) = match communicator {
+        Communicator::None => (does::COMMUNICATES_NOT, Operand::None),
+        Communicator::Creates => (does::COMMUNICATOR_CREATES, Operand::None),
+        Communicator::CreatesAll(list) => (does::COMMUNICATOR_CREATES_ALL, list),
+        Communicator::Splits(parent) => (does::COMMUNICATOR_SPLITS, parent),
+        Communicator::Collective => (does::COMMUNICATOR_COLLECTIVE, handle),
+        Communicator::PointToPoint => (does::COMMUNICATOR_POINT_TO_POINT, handle),
+        Communicator::Ends => (does::COMMUNICATOR_ENDS, handle),
+        Communicator::BeginsGroup => (does::COMMUNICATOR_BEGINS_GROUP, Operand::None),
+        Communicator::EndsGroup => (does::COMMUNICATOR_ENDS_GROUP, Operand::None),
+    };
+    (kind, encode(found))
 }
 
 fn encode_way(way: Way) -> types::operand {
@@ -87,7 +125,7 @@ mod tests {
         assert!(rows().count() < types::limits::MAX_APIS.0 as usize);
         for row in rows() {
             assert!(row.api.reads.bytes.len() <= types::limits::MAX_FACTORS.0 as usize, "{}", row.api.name);
-            assert!(row.api.reads.own.len() <= types::limits::MAX_OWN.0 as usize, "{}", row.api.name);
+            assert!(row.own_reads().count() <= types::limits::MAX_OWN.0 as usize, "{}", row.api.name);
         }
     }
 }

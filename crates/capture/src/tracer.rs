@@ -51,6 +51,8 @@ impl Layers {
     fn include(self, probe: &Probe) -> bool {
         let Some(row) = row(probe.row) else { return false };
         match self {
+            // What ranks do with each other shows in no other layer.
+            _ if row.layer() == Layer::Collective => true,
             Self::DriverFirst => row.layer() == Layer::Driver || row.api.when == When::ItsLayerOrTheDriverIs,
             Self::Driver => row.layer() == Layer::Driver,
             Self::Runtime => row.layer() == Layer::Runtime,

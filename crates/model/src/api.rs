@@ -57,6 +57,8 @@ words! {
         Driver = "driver",
         /// The convenience library on top of it (libcudart), whose calls end up as driver calls.
         Runtime = "runtime",
+        /// The library for operations of several GPUs (libnccl, librccl), which launches kernels for them.
+        Collective = "collective",
     }
 }
 
@@ -86,6 +88,10 @@ words! {
         Module = "module",
         /// Chooses the device.
         Context = "context",
+        /// Takes part in an operation of several GPUs.
+        Collective = "collective",
+        /// Makes, splits and ends communicators: the groups of ranks that such operations work in.
+        Communicator = "communicator",
     }
 }
 
@@ -93,11 +99,11 @@ impl CallClass {
     /// Which part of a thread's time its calls are, unless they turn out to wait for the device.
     pub fn time_part(self) -> TimePart {
         match self {
-            Self::Launch | Self::Memset | Self::Event => TimePart::Launching,
+            Self::Launch | Self::Memset | Self::Event | Self::Collective => TimePart::Launching,
             Self::Copy => TimePart::Copying,
             Self::Alloc | Self::Free => TimePart::Memory,
             Self::Sync => TimePart::WaitingForGpu,
-            Self::Graph | Self::Module | Self::Context => TimePart::OtherCalls,
+            Self::Graph | Self::Module | Self::Context | Self::Communicator => TimePart::OtherCalls,
         }
     }
 }

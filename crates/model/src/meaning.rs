@@ -50,7 +50,7 @@ impl Meaning {
         Self {
             class,
             is_launch: matches!(class, CallClass::Launch),
-            is_async: matches!(class, CallClass::Launch | CallClass::Event),
+            is_async: matches!(class, CallClass::Launch | CallClass::Event | CallClass::Collective),
             is_wait: matches!(class, CallClass::Sync),
             is_followed: matches!(class, CallClass::Alloc | CallClass::Free),
             memory: if matches!(class, CallClass::Alloc) { Some(MemoryKind::Device) } else { None },

@@ -2,7 +2,8 @@
 //!
 //! `data/version-N.trace` was written by the last gpuwhy with schema version N: one session with 30 launches and 3
 //! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled, from version 3
-//! on there are six stretches, an ioctl and a request to a disk, from version 4 on two stacks that calls and waits cite.
+//! on there are six stretches, an ioctl and a request to a disk, from version 4 on two stacks that calls and waits cite, and
+//! version 5, which was made of version 4 by the last gpuwhy with it, has three samples and a label.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -16,7 +17,7 @@ use support::*;
 use tempfile::TempDir;
 
 /// Versions that there is a file of.
-const OLDER: &[u32] = &[1, 2, 3, 4];
+const OLDER: &[u32] = &[1, 2, 3, 4, 5];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
@@ -76,11 +77,19 @@ const QUESTIONS_OF_4: &[&str] = &[
     "SELECT * FROM stack_stats",
 ];
 
+/// The same of what is new in version 5.
+const QUESTIONS_OF_5: &[&str] = &[
+    "SELECT * FROM sample_values",
+    "SELECT * FROM labels",
+    "SELECT name, is_launch, is_async, is_wait, is_followed, memory, graph_step FROM ops",
+];
+
 /// Views that files have since a version.
 const NEW: &[(u32, &[&str])] = &[
     (3, &["sched_events", "kernel_events", "io_events", "io_stats"]),
     (4, &["stack_lines", "call_sites", "wait_sites", "waker_sites", "run_sites", "stack_stats"]),
     (5, &["sample_values", "labels"]),
+    (6, &["split_ranks"]),
 ];
 
 const STACKS_SINCE: u32 = 4;
@@ -91,7 +100,7 @@ fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
 }
 
 fn questions_of(found: u32) -> Vec<&'static str> {
-    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4][..found as usize].concat()
+    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4, QUESTIONS_OF_5][..found as usize].concat()
 }
 
 /// Everything about a table's columns but their defaults, which only a column that was added later has.
@@ -166,7 +175,8 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
         let column = match found {
             ..3 => "throttled_ns FROM thread_times",
             3 => "waker_stack_id FROM sched_events",
-            4.. => "is_launch FROM ops",
+            4 => "is_launch FROM ops",
+            5.. => "seq FROM nccl_events",
         };
         let error = trace.query(&format!("SELECT {column}"), &Limits::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("no such column: {}", column.split(' ').next().unwrap()));
@@ -289,6 +299,8 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
         (4, "CREATE TABLE labels (mine)", "labels"),
         (4, "ALTER TABLE ops ADD COLUMN is_launch ANY", "is_launch"),
         (4, "CREATE TABLE explanations (mine)", "explanations"),
+        (5, "CREATE TABLE nccl_operands (mine)", "nccl_operands"),
+        (5, "CREATE TABLE split_ranks (mine)", "split_ranks"),
     ];
     for (version, sql, name) in in_the_way {
         let (directory, path) = older(version);

@@ -18,6 +18,8 @@ const FILES: &[(&str, &[u8])] = &[
     built!("libcuda.so.1"),
     built!("libcuda_endbr.so.1"),
     built!("libcudart.so.12"),
+    built!("libnccl.so.2"),
+    built!("ranks"),
     built!("workload"),
     built!("workload_static"),
     built!("bench_calls"),
@@ -56,6 +58,15 @@ impl Testbed {
 
     pub fn libcudart(&self) -> PathBuf {
         self.dir.join("libcudart.so.12")
+    }
+
+    pub fn libnccl(&self) -> PathBuf {
+        self.dir.join("libnccl.so.2")
+    }
+
+    /// Linked with libnccl: several processes that are the ranks of one job.
+    pub fn ranks(&self) -> PathBuf {
+        self.dir.join("ranks")
     }
 
     /// Loads the libraries with `dlopen`.

@@ -10,6 +10,7 @@ mod child;
 mod conditions;
 mod files;
 mod launch_loop;
+mod ranks;
 pub mod scenarios;
 #[cfg(feature = "stacks")]
 pub mod stacks;
@@ -21,6 +22,7 @@ pub use bench::{Bench, Round};
 pub use conditions::{left_out, needs_root};
 pub use files::Testbed;
 pub use launch_loop::{LaunchLoop, LoopTruth, RunningLoop, Slice, SlowOpTruth, ThreadSlice, ThreadTruth};
+pub use ranks::{Operation, Ranks};
 pub use scenarios::{
     CulpritTruth, Measured, Need, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, SourceLine,
 };

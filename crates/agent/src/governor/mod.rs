@@ -162,12 +162,11 @@ impl Governor {
         }
     }
 
-    /// What can be governed, and the share of each thread that cannot. A function that changes a thread's device has to
-    /// be seen every time.
+    /// What can be governed, and the share of each thread that cannot: some functions have to be seen every time.
     fn loads(&self, tracer: &Tracer<FileId>) -> (Vec<Load>, HashMap<(u32, u32), f64>) {
         let loads = self.account.loads(|row| self.prices.extra_ns(tracer.is_stepped(row)), is_spared);
         let (governed, other): (Vec<Load>, Vec<Load>) =
-            loads.into_iter().partition(|load| !row(load.row.into()).is_some_and(|row| row.api.changes_device()));
+            loads.into_iter().partition(|load| !row(load.row.into()).is_some_and(|row| row.api.must_be_seen()));
         let mut fixed = self.account.fixed(self.target(TIGHT) * MOST_FIXED);
         for load in other {
             *fixed.entry((load.pid, load.tid)).or_default() +=

@@ -5,6 +5,7 @@
  * between the clocks at its return and at its entry.
  */
 #include "stacks.bpf.h"
+#include "communicators.bpf.h"
 
 const volatile struct wire_types wire_types SEC(".rodata.wire") __attribute__((used));
 
@@ -174,9 +175,15 @@ static __noinline __u64 operand_at_entry(struct pt_regs *ctx, const struct opera
 		return 0;
 	if (operand->kind == OPERAND_CONST)
 		return operand->constant;
+	if (operand->kind == OPERAND_HASH)
+		return hash_at(PT_REGS_SP(ctx) + 8 * (operand->slot - 5));
 	value = argument(ctx, operand->slot);
 	if (operand->kind == OPERAND_ARG32)
 		return (__u32)value;
+	if (operand->kind == OPERAND_SIZE_OF)
+		return (__u32)value < 16 ? 1 << (operand->constant >> 2 * (__u32)value & 3) : 0;
+	if (operand->kind == OPERAND_HASH_AT)
+		return hash_at(value);
 	if (operand->kind == OPERAND_FIELD || operand->kind == OPERAND_FIELD32) {
 		void *field = (void *)(value + operand->offset);
 		__u32 size = operand->kind == OPERAND_FIELD ? 8 : 4;
@@ -222,12 +229,33 @@ static __always_inline void read_arguments(struct pt_regs *ctx, const struct api
 static __noinline int read_own(struct pt_regs *ctx, struct thread_state *thread, __u32 api, __u32 depth)
 {
 	struct own_operands *own = bpf_map_lookup_elem(&own_operands, &api);
+	struct api_spec *spec = bpf_map_lookup_elem(&api_specs, &api);
 
-	if (!own || !thread)
+	if (!own || !spec || !thread)
 		return 0;
-	for (int i = 0; i < MAX_OWN; i++)
-		thread->own[MASKED(depth, MAX_DEPTH)][i] = operand_at_entry(ctx, &own->operands[i]);
+	if (spec->communicating)
+		recall_communicator(thread, spec->communicating, operand_at_entry(ctx, &spec->communicator));
+	for (int i = 0; i < MAX_OWN; i++) {
+		const struct operand *operand = &own->operands[i];
+
+		thread->own[MASKED(depth, MAX_DEPTH)][i] = operand->kind == OPERAND_KNOWN
+							       ? thread->known[MASKED(operand->constant, KNOWN_FACTS)]
+							       : operand_at_entry(ctx, operand);
+	}
 	return 0;
+}
+
+/* An operation that is made of others calls them: ncclBcast, for one. They are parts of it. */
+static __noinline bool is_part_of_another(struct thread_state *thread, __u32 depth)
+{
+	struct api_spec *outer;
+	__u32 api;
+
+	if (!thread || !depth)
+		return false;
+	api = open_call(thread, depth - 1)->api;
+	outer = bpf_map_lookup_elem(&api_specs, &api);
+	return outer && outer->communicating;
 }
 
 static __noinline bool has_own_link(__u32 row)
@@ -300,6 +328,11 @@ static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 		lose(LOSS_TOO_DEEP, 1);
 		return 1;
 	}
+	if (spec->communicating) {
+		if (is_part_of_another(thread, depth))
+			return 1;
+		note_group(thread, spec->communicating);
+	}
 	call = open_call(thread, depth);
 	call->ip = ip;
 	call->sp = sp;
@@ -314,7 +347,7 @@ static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 	/* What is only counted needs no arguments but those that are counted. */
 	if (!call->counted_only || spec->reads_more)
 		read_arguments(ctx, spec, call);
-	if (spec->own_count && !call->counted_only)
+	if (spec->own_count && (!call->counted_only || spec->communicating))
 		read_own(ctx, thread, api, depth);
 	thread->depth = depth + 1;
 	/* The clocks are read after the time here and before it at the return, so that a preemption between the two
@@ -600,6 +633,8 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	}
 	if (spec->device_change && !ret)
 		change_device(thread, spec, call);
+	if (spec->communicating)
+		keep_communicator(thread, spec->communicating, operand_at_return(&spec->handle, call->handle));
 	counter = count(thread, spec, call, api, ns, runqueue_ns, blocked_ns, ret);
 	is_kept = ends_idle(thread, spec);
 	if (spec->waits || spec->submits)

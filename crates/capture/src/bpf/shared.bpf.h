@@ -107,6 +107,11 @@ struct thread_state {
 	struct open_call open[MAX_DEPTH];
 	/* Of each open call, what own_operands were at entry. */
 	__u64 own[MAX_DEPTH][MAX_OWN];
+	/* Of the last call that was about a communicator, by enum known. */
+	__u64 known[KNOWN_FACTS];
+	/* Which of its groups of operations it is in, and how many are open inside each other. */
+	__u64 group;
+	__u64 group_depth;
 };
 
 struct {

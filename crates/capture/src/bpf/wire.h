@@ -18,7 +18,7 @@ enum limits {
 	MAX_RINGS = 64,	  /* shards of the ring */
 	HISTOGRAM = 256,  /* buckets, see histogram.rs */
 	MAX_FACTORS = 3,  /* operands whose product is a number of bytes */
-	MAX_OWN = 6,	  /* operands of a call that only its library has */
+	MAX_OWN = 8,	  /* operands of a call that only its library has */
 	COMM_LENGTH = 16, /* a thread's name with its zero */
 	RECORDER_SHARDS = 4,
 	RECORDER_SLOTS = 16384, /* calls that each shard of the recorder remembers */
@@ -290,6 +290,38 @@ enum operand_kind {
 	OPERAND_FIELD32,
 	OPERAND_OUT,
 	OPERAND_OUT32,
+	/* The constant has the size of each type, as a power of two in two bits. */
+	OPERAND_SIZE_OF,
+	OPERAND_HASH,
+	OPERAND_HASH_AT,
+	/* The constant is an enum known. */
+	OPERAND_KNOWN,
+};
+
+/* What is known of the communicator that a call is about, see Known in apis/mod.rs. */
+enum known {
+	KNOWN_ID,
+	KNOWN_RANK,
+	KNOWN_RANKS,
+	KNOWN_SEQUENCE,
+	KNOWN_GROUP,
+	KNOWN_CHILD,
+	/* What its handle was at entry; no row reads it. */
+	KNOWN_HANDLE,
+	KNOWN_FACTS = 8,
+};
+
+/* What a call does with a communicator, see Communicator in apis/mod.rs. */
+enum communicating {
+	COMMUNICATES_NOT,
+	COMMUNICATOR_CREATES,
+	COMMUNICATOR_CREATES_ALL,
+	COMMUNICATOR_SPLITS,
+	COMMUNICATOR_COLLECTIVE,
+	COMMUNICATOR_POINT_TO_POINT,
+	COMMUNICATOR_ENDS,
+	COMMUNICATOR_BEGINS_GROUP,
+	COMMUNICATOR_ENDS_GROUP,
 };
 
 struct operand {
@@ -318,6 +350,8 @@ struct api_spec {
 	struct operand handle;
 	struct operand direction;
 	struct operand device;
+	/* Where the handle of the communicator is at entry. */
+	struct operand communicator;
 	/* What a new counter starts with, see there. */
 	__u64 keep_min_ns;
 	__u32 device_change;
@@ -330,6 +364,9 @@ struct api_spec {
 	/* Whether it returns when the device has done its work, and whether it gives the device work. */
 	__u32 waits;
 	__u32 submits;
+	/* An enum communicating. */
+	__u32 communicating;
+	__u32 reserved;
 };
 
 /* What a row reads that only calls of its library have. Apart from the rest: most rows read nothing of the kind. */
@@ -656,6 +693,8 @@ struct wire_types {
 	enum wait_reason wait_reason;
 	enum loss_reason loss_reason;
 	enum operand_kind operand_kind;
+	enum known known;
+	enum communicating communicating;
 	enum device_change device_change;
 	enum record_kind record_kind;
 	struct api_spec api_spec;

@@ -65,8 +65,8 @@ impl Calls {
         for (index, row) in rows().enumerate() {
             let key = (index as u32).to_ne_bytes();
             let describe = || -> libbpf_rs::Result<()> {
-                maps.own_operands.update(&key, bytes_of(&own_operands(row.api)), MapFlags::ANY)?;
-                maps.api_specs.update(&key, bytes_of(&spec(row.api, keep_min_ns)), MapFlags::ANY)
+                maps.own_operands.update(&key, bytes_of(&own_operands(&row)), MapFlags::ANY)?;
+                maps.api_specs.update(&key, bytes_of(&spec(&row, keep_min_ns)), MapFlags::ANY)
             };
             describe().with_context(|| format!("describe {}", row.api.name))?;
         }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod calls;
 pub mod check;
+pub mod collectives;
 pub mod compare;
 pub mod coverage;
 pub mod demo;
@@ -31,6 +32,7 @@ pub const QUESTIONS: &[Question] = &[
     Question::new::<calls::Calls>(),
     Question::new::<stacks::Stacks>(),
     Question::new::<memory::Memory>(),
+    Question::new::<collectives::Collectives>(),
     Question::new::<timeline::Timeline>(),
     Question::new::<audit::Audit>(),
     Question::new::<record::Record>(),

@@ -57,7 +57,10 @@ pub(crate) fn width(table: &str) -> usize {
 /// This version's views over tables of any version, which may lack an index that only makes them faster.
 pub(crate) fn temporary_views() -> String {
     let views: String = views().map(Table::create_sql).collect();
-    views.replace("CREATE VIEW ", "CREATE TEMP VIEW ").replace(" INDEXED BY calls_stacks", "")
+    views
+        .replace("CREATE VIEW ", "CREATE TEMP VIEW ")
+        .replace(" INDEXED BY calls_stacks", "")
+        .replace(" INDEXED BY nccl_splits", "")
 }
 
 fn create_views(connection: &Connection) -> rusqlite::Result<()> {

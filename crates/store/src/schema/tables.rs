@@ -44,6 +44,8 @@ pub(super) const INDEXES: &[Index] = &[
     Index { name: "calls_memory", on: "calls (start_ns) WHERE address IS NOT NULL", since: 3 },
     // Calls whose stacks were taken.
     Index { name: "calls_stacks", on: "calls (start_ns) WHERE stack_id IS NOT NULL", since: 4 },
+    // Splits of communicators, without a look at all operations.
+    Index { name: "nccl_splits", on: "nccl_operands (start_ns) WHERE child_id_hash IS NOT NULL", since: 6 },
 ];
 
 /// Tables that were taken out, with the version that did so. Nothing was ever written to them.
@@ -131,8 +133,8 @@ declared! {
     ops (id) since 1 "Traced functions." {
         id INTEGER "Names the function.";
         name TEXT "The function.";
-        layer TEXT "`driver` or `runtime`.";
-        class TEXT "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`.";
+        layer TEXT "`driver`, `runtime` or `collective`.";
+        class TEXT "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`, `collective`, `communicator`.";
         runtime_name TEXT [optional()] "The runtime function that issues this driver function.";
         is_launch INTEGER [since(5), earlier(older_ops::IS_LAUNCH)] "1 if it starts work on the device: a kernel, or a graph of them.";
         is_async INTEGER [since(5), earlier(older_ops::IS_ASYNC)] "1 if it returns before the work it asks for is done.";

@@ -17,6 +17,8 @@ const CLASSES: Readonly<Record<string, Meaning>> = {
   event: { text: "event", colour: "part-other-call" },
   module: { text: "load code", colour: "part-other-call" },
   context: { text: "context", colour: "part-other-call" },
+  collective: { text: "collective", colour: "part-network" },
+  communicator: { text: "communicator", colour: "part-other-call" },
 };
 
 const REASONS: Readonly<Record<string, Meaning>> = {

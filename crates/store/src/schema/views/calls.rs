@@ -86,19 +86,4 @@ pub(super) const VIEWS: &[View] = declared_views! {
     } from "rung_changes
             CROSS JOIN ops ON ops.id = rung_changes.op_id
             CROSS JOIN processes ON processes.id = rung_changes.process_id";
-
-    // Empty, until there is a library whose calls it shows.
-    nccl_events "One row per collective operation. Empty as yet: collectives are not traced." {
-        timestamp_ns = "NULL" INTEGER "ns since epoch" "Start.";
-        duration_ns = "NULL" INTEGER "ns" "Duration.";
-        pid = "NULL" INTEGER "" "Process.";
-        tid = "NULL" INTEGER "" "Thread.";
-        comm = "NULL" TEXT "" "The thread's name.";
-        op = "NULL" TEXT "" "`ALL_REDUCE`, `BROADCAST`...";
-        rank = "NULL" INTEGER "" "Rank within the communicator.";
-        nranks = "NULL" INTEGER "" "Size of the communicator.";
-        comm_id_hash = "NULL" INTEGER "" "Names the communicator, equal on all ranks; 64 bits shown as a signed number.";
-        bytes = "NULL" INTEGER "bytes" "Size of the operation.";
-        ret_code = "NULL" INTEGER "" "What the function returned; 0 is success.";
-    } from "(SELECT 1) WHERE 0";
 };

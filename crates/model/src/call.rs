@@ -97,7 +97,7 @@ impl Call {
     }
 
     pub fn running_ns(&self) -> u64 {
-        self.duration_ns.saturating_sub(self.runqueue_ns + self.blocked_ns)
+        self.duration_ns.saturating_sub(self.runqueue_ns.saturating_add(self.blocked_ns))
     }
 }
 
@@ -252,7 +252,7 @@ impl ThreadTimes {
     }
 
     pub fn running_ns(&self) -> u64 {
-        let waiting = self.runqueue_ns + self.blocked_ns.iter().sum::<u64>();
+        let waiting = self.blocked_ns.iter().fold(self.runqueue_ns, |sum, ns| sum.saturating_add(*ns));
         self.wall_ns.saturating_sub(waiting)
     }
 }

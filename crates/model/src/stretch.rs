@@ -113,7 +113,7 @@ record! {
 
 impl Stretch {
     pub fn duration_ns(&self) -> u64 {
-        self.blocked_ns + self.runqueue_ns
+        self.blocked_ns.saturating_add(self.runqueue_ns)
     }
 }
 

@@ -29,9 +29,14 @@ type Stamp = (u64, Option<SystemTime>);
 
 impl Key {
     pub fn new(question: &'static str, parameters: &Value, traces: &[PathBuf]) -> Self {
-        let files = traces.iter().flat_map(|path| [stamp(path), stamp(&write_ahead(path))]).collect();
+        let files = traces.iter().flat_map(|path| [stamp(path), log_stamp(path)]).collect();
         Self { question, parameters: parameters.clone(), files }
     }
+}
+
+/// Who reads a trace that was not closed makes an empty log beside it, for as long as it is read.
+fn log_stamp(path: &Path) -> Option<Stamp> {
+    stamp(&write_ahead(path)).filter(|(bytes, _)| *bytes > 0)
 }
 
 fn write_ahead(path: &Path) -> PathBuf {
@@ -90,6 +95,8 @@ mod tests {
         let cache = Cache::default();
         cache.keep(key(), &answer(10));
         assert!(cache.find(&key()).is_some());
+        std::fs::write(folder.path().join("a.db-wal"), "").unwrap();
+        assert!(cache.find(&key()).is_some(), "an empty log changes nothing");
         std::fs::write(folder.path().join("a.db-wal"), "two").unwrap();
         assert!(cache.find(&key()).is_none());
     }

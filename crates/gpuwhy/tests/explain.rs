@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gpuwhy_analysis::rules::RULES;
 use gpuwhy_store::{KeptExplanation, keep_explanation};
-use gpuwhy_testbed::{LaunchLoop, SCENARIOS, Scenario, ScenarioTruth, Setup, left_out};
+use gpuwhy_testbed::{LaunchLoop, SCENARIOS, Scenario, ScenarioTruth, Setup, Undisturbed, left_out};
 use serde_json::Value;
 use support::{Place, gpuwhy, needs_root, output, small_trace};
 
@@ -104,8 +104,10 @@ fn is_explained(name: &str) {
         return left_out(&format!("the explanation of {name}: {}", unmet.join("; ")));
     }
     for healthy in [false, true] {
+        let machine = Undisturbed::since_now();
         let run = run(&place, scenario, healthy);
-        assert!(run.is_right(), "{name}, healthy: {healthy}: {run:#?}");
+        let is_right = if run.is_right() { Ok(()) } else { Err(format!("{run:#?}")) };
+        machine.expect(&format!("the explanation of {name}, healthy: {healthy}"), is_right);
     }
 }
 

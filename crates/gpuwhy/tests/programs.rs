@@ -6,9 +6,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use gpuwhy_testbed::left_out;
+use gpuwhy_testbed::{Undisturbed, left_out};
 use serde_json::Value;
-use support::{Finished, Place, gpuwhy, needs_root, output, stolen_ns};
+use support::{Finished, Place, gpuwhy, needs_root, output};
 
 const SECONDS: &str = "5";
 
@@ -46,29 +46,33 @@ fn grave(explanation: &Value) -> Vec<&Value> {
     findings.filter(|finding| finding["severity"] != "low" && finding["cause"] != "cpu-preempted").collect()
 }
 
-/// The first grave finding has this cause, this culprit, and the marked line first among those of the program.
 #[track_caller]
 fn finds(name: &str, cause: &str, culprit: &str) {
-    is_found(name, &explained(name).1, cause, culprit);
+    let machine = Undisturbed::since_now();
+    let (_, explanation, _) = explained(name);
+    machine.expect(name, is_found(name, &explanation, cause, culprit));
 }
 
-#[track_caller]
-fn is_found(name: &str, explanation: &Value, cause: &str, culprit: &str) {
+/// The first grave finding has this cause, this culprit, and the marked line first among those of the program.
+fn is_found(name: &str, explanation: &Value, cause: &str, culprit: &str) -> Result<(), String> {
     let grave = grave(explanation);
-    let first = grave.first().unwrap_or_else(|| panic!("nothing grave: {explanation:#}"));
-    assert_eq!((&first["cause"], &first["culprit"]["comm"]), (&cause.into(), &culprit.into()), "{explanation:#}");
+    let first = grave.first().ok_or_else(|| format!("nothing grave: {explanation:#}"))?;
     let source = std::fs::read_to_string(program(name)).unwrap();
     let marked = source.lines().position(|line| line.ends_with(MARK)).unwrap() as u64 + 1;
     let own =
         |place: &&Value| place["role"] == "victim" && place["file"].as_str().unwrap().ends_with(&format!("{name}.py"));
     let line = first["where"].as_array().unwrap().iter().find(own).map(|place| &place["line"]);
-    assert_eq!(line, Some(&marked.into()), "{first:#}");
+    let told = (&first["cause"], &first["culprit"]["comm"], line);
+    let is_so = told == (&cause.into(), &culprit.into(), Some(&marked.into()));
+    if is_so { Ok(()) } else { Err(format!("{told:?} and not {cause}, {culprit}, {marked}: {explanation:#}")) }
 }
 
 #[track_caller]
 fn finds_nothing(name: &str) {
+    let machine = Undisturbed::since_now();
     let (_, explanation, _) = explained(name);
-    assert!(grave(&explanation).is_empty(), "{explanation:#}");
+    let is_healthy = if grave(&explanation).is_empty() { Ok(()) } else { Err(format!("{explanation:#}")) };
+    machine.expect(name, is_healthy);
 }
 
 #[test]
@@ -99,15 +103,14 @@ fn root_tensors_that_are_kept_now_and_then_are_a_leak() {
 /// Launches are watched for a twentieth of the time; the bounds of what is said of the rest hold the truth.
 #[test]
 fn root_idle_time_is_estimated_where_launches_are_watched_now_and_then() {
-    let before = stolen_ns();
+    let machine = Undisturbed::since_now();
     let (said, explanation, looks) = explained("launches_often");
-    let stolen = (stolen_ns() - before) / 1e9 / SECONDS.parse::<f64>().unwrap();
     let truth: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let number = |value: &Value| value.as_f64().unwrap();
-    if looks < LEAST_LOOKS || number(&truth["queued"]) + stolen > MOST_QUEUED {
+    if looks < LEAST_LOOKS || number(&truth["queued"]) + machine.stolen_share() > MOST_QUEUED {
         return left_out("an estimate of idle time: somebody else takes the CPU for most of it");
     }
-    is_found("launches_often", &explanation, "host-compute", "python3");
+    is_found("launches_often", &explanation, "host-compute", "python3").unwrap();
     let (truth, gpu) = (number(&truth["idle"]), &explanation["gpus"][0]);
     let (least, most) = (number(&gpu["interval"][0]), number(&gpu["interval"][1]));
     assert!(least - 0.05 <= truth && truth <= most + 0.05, "{truth} is idle in truth; {gpu:#}");

@@ -19,7 +19,7 @@ mod wheels;
 mod workload;
 
 pub use bench::{Bench, Round};
-pub use conditions::{left_out, needs_root};
+pub use conditions::{Undisturbed, left_out, needs_root, stolen_ns};
 pub use files::Testbed;
 pub use launch_loop::{LaunchLoop, LoopTruth, RunningLoop, Slice, SlowOpTruth, ThreadSlice, ThreadTruth};
 pub use ranks::{Operation, Ranks};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use gpuwhy_testbed::{CulpritTruth, Measured, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, Testbed};
-use gpuwhy_testbed::{left_out, needs_root};
+use gpuwhy_testbed::{Undisturbed, left_out, needs_root};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,6 +156,7 @@ fn check(name: &str, evidence: &Evidence) {
     if !unmet.is_empty() {
         return left_out(&format!("the scenario {name}: {}", unmet.join("; ")));
     }
+    let undisturbed = Undisturbed::since_now();
     let twins: Vec<_> = (0..evidence.runs())
         .map(|_| (run(scenario, &testbed, &setup(false)), run(scenario, &testbed, &setup(true))))
         .collect();
@@ -164,7 +165,8 @@ fn check(name: &str, evidence: &Evidence) {
         assert_eq!(faulty.culprit.is_some(), scenario.cause.is_some(), "{faulty:?}");
         assert!(healthy.culprit.is_none(), "{healthy:?}");
     }
-    assert!(evidence.is_there(&twins), "no difference between a run with the fault and its healthy twin: {twins:#?}");
+    let why = || format!("no difference between a run with the fault and its healthy twin: {twins:#?}");
+    undisturbed.expect(&format!("the fault of {name}"), if evidence.is_there(&twins) { Ok(()) } else { Err(why()) });
 }
 
 impl Evidence {

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use gpuwhy_store::{Answer, Limits, Trace, Value};
-pub use gpuwhy_testbed::needs_root;
 use gpuwhy_testbed::{Testbed, Truth, Workload};
+pub use gpuwhy_testbed::{needs_root, stolen_ns};
 use tempfile::TempDir;
 
 pub mod mounts;
@@ -325,11 +325,4 @@ pub fn counts_agree(truth: &Truth, finished: &Finished, layer: &str) {
         ));
         assert_eq!(counted as u64, made, "{op} of thread {tid}");
     }
-}
-
-/// What the hypervisor has taken from all CPUs so far, in nanoseconds. The kernel counts in hundredths of a second.
-pub fn stolen_ns() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let steal = stat.lines().next().unwrap().split_whitespace().nth(8).unwrap();
-    steal.parse::<f64>().unwrap() * 1e7
 }

@@ -159,6 +159,10 @@ fn root_a_communicator_from_before_the_trace_is_unknown_and_never_rank_0() {
     };
     said = said.iter().map(|one| if is_known(one) { one.clone() } else { unknown(one.clone()) }).collect();
     agree(said, operations(&finished));
+    let (_, answer, _) = output(gpuwhy(&["ask", "--db", place.file().to_str().unwrap(), "collectives", "--json"]));
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let communicators = answer["ranks"].as_array().unwrap().iter().map(|rank| &rank["communicator"]);
+    assert_eq!(communicators.filter(|communicator| communicator.is_null()).count(), 2, "{answer:#}");
 }
 
 /// 27 collective operations of each communicator in 30 rounds, each 30 ms late.

@@ -63,7 +63,7 @@ WITH arrivals AS (
   WINDOW together AS (PARTITION BY comm_id_hash, seq),
     in_order AS (PARTITION BY comm_id_hash, seq ORDER BY timestamp_ns, rank)
 )
-SELECT printf('%016x', comm_id_hash) AS communicator, rank, nranks, pid, tid, comm, count(*) AS operations,
+SELECT CASE WHEN comm_id_hash IS NOT NULL THEN printf('%016x', comm_id_hash) END AS communicator, rank, nranks, pid, tid, comm, count(*) AS operations,
   coalesce(sum(bytes), 0) AS bytes, coalesce(sum(is_complete), 0) AS complete,
   coalesce(sum(is_complete AND after_ns IS NULL), 0) AS last,
   coalesce(sum(timestamp_ns - before_ns) FILTER (WHERE is_complete AND after_ns IS NULL), 0) AS late_ns,

@@ -32,7 +32,7 @@ mod words;
 
 use gpuwhy_model::{Direction, Layer, Meaning, OwnOperands};
 
-pub use table::{Row, UNKNOWN, own_operands, row, rows};
+pub use table::{Row, own_operands, row, rows};
 
 /// Every library that can be traced.
 pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, nccl::LIBRARY];

@@ -72,19 +72,23 @@ const OPS: &[&str] = &[
     "COMM_SPLIT",
     "COMM_END",
 ];
-const ALL_REDUCE: Operand = Const(0);
-const ALL_GATHER: Operand = Const(1);
-const REDUCE_SCATTER: Operand = Const(2);
-const BROADCAST: Operand = Const(3);
-const REDUCE: Operand = Const(4);
-const ALL_TO_ALL: Operand = Const(5);
-const GATHER: Operand = Const(6);
-const SCATTER: Operand = Const(7);
-const SEND: Operand = Const(8);
-const RECV: Operand = Const(9);
-const COMM_INIT: Operand = Const(10);
-const COMM_SPLIT: Operand = Const(11);
-const COMM_END: Operand = Const(12);
+/// Which of them a function is. One that is not in the list does not compile.
+const fn op(word: &str) -> (&'static str, Operand) {
+    let mut at = 0;
+    while !is_same(OPS[at], word) {
+        at += 1;
+    }
+    ("op", Const(at as u32))
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 /// `ncclDataType_t` in its order, and the sizes of the types as powers of two.
 const DATATYPES: &[&str] = &[
@@ -137,62 +141,62 @@ const APIS: &[Api] = apis! {
     // Operations of all ranks. Their counts are elements.
     Collective "ncclAllReduce" ["ncclAllReduce" "pncclAllReduce"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", ALL_REDUCE), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
+          own: &[op("ALL_REDUCE"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
     Collective "ncclAllGather" ["ncclAllGather" "pncclAllGather"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", ALL_GATHER), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
+          own: &[op("ALL_GATHER"), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
     Collective "ncclReduceScatter" ["ncclReduceScatter" "pncclReduceScatter"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", REDUCE_SCATTER), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
+          own: &[op("REDUCE_SCATTER"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
     Collective "ncclBroadcast" ["ncclBroadcast" "pncclBroadcast"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", BROADCAST), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
+          own: &[op("BROADCAST"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
     Collective "ncclBcast" ["ncclBcast" "pncclBcast"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(1), SizeOf(2, SIZES)], communicator: Collective,
-          own: &[("op", BROADCAST), ID, RANK, RANKS, SEQUENCE, datatype(2), peer(3), GROUP] };
+          own: &[op("BROADCAST"), ID, RANK, RANKS, SEQUENCE, datatype(2), peer(3), GROUP] };
     Collective "ncclReduce" ["ncclReduce" "pncclReduce"]
         { handle: Arg(6), stream: Arg(7), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", REDUCE), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), peer(5), GROUP] };
+          own: &[op("REDUCE"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), peer(5), GROUP] };
     // RCCL has it too, under another name.
     Collective "ncclAlltoAll" ["ncclAlltoAll" "pncclAlltoAll" "ncclAllToAll" "pncclAllToAll"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", ALL_TO_ALL), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
+          own: &[op("ALL_TO_ALL"), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
     Collective "ncclGather" ["ncclGather" "pncclGather"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", GATHER), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
+          own: &[op("GATHER"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
     Collective "ncclScatter" ["ncclScatter" "pncclScatter"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
-          own: &[("op", SCATTER), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
+          own: &[op("SCATTER"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
 
     // Operations of two ranks.
     Collective "ncclSend" ["ncclSend" "pncclSend"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(1), SizeOf(2, SIZES)], communicator: PointToPoint,
-          own: &[("op", SEND), ID, RANK, RANKS, datatype(2), peer(3), GROUP] };
+          own: &[op("SEND"), ID, RANK, RANKS, datatype(2), peer(3), GROUP] };
     Collective "ncclRecv" ["ncclRecv" "pncclRecv"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(1), SizeOf(2, SIZES)], communicator: PointToPoint,
-          own: &[("op", RECV), ID, RANK, RANKS, datatype(2), peer(3), GROUP] };
+          own: &[op("RECV"), ID, RANK, RANKS, datatype(2), peer(3), GROUP] };
     Communicator "ncclGroupStart" ["ncclGroupStart" "pncclGroupStart"] { communicator: BeginsGroup };
     Communicator "ncclGroupEnd" ["ncclGroupEnd" "pncclGroupEnd"] { communicator: EndsGroup };
 
     // Communicators. The unique id is 128 bytes by value, so it lies on the stack and takes none of the registers.
     Communicator "ncclCommInitRank" ["ncclCommInitRank" "pncclCommInitRank"]
         { handle: Out(0), communicator: Creates,
-          own: &[("op", COMM_INIT), ("comm_id_hash", Hash(6)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
+          own: &[op("COMM_INIT"), ("comm_id_hash", Hash(6)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
     Communicator "ncclCommInitRankConfig" ["ncclCommInitRankConfig" "pncclCommInitRankConfig"]
         { handle: Out(0), communicator: Creates,
-          own: &[("op", COMM_INIT), ("comm_id_hash", Hash(6)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
+          own: &[op("COMM_INIT"), ("comm_id_hash", Hash(6)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
     // Of several unique ids the first names it.
     Communicator "ncclCommInitRankScalable" ["ncclCommInitRankScalable" "pncclCommInitRankScalable"]
         { handle: Out(0), communicator: Creates,
-          own: &[("op", COMM_INIT), ("comm_id_hash", HashAt(4)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
+          own: &[op("COMM_INIT"), ("comm_id_hash", HashAt(4)), ("rank", Arg32(2)), ("nranks", Arg32(1))] };
     Communicator "ncclCommInitAll" ["ncclCommInitAll" "pncclCommInitAll"]
-        { communicator: CreatesAll(Arg(0)), own: &[("op", COMM_INIT), ("nranks", Arg32(1))] };
+        { communicator: CreatesAll(Arg(0)), own: &[op("COMM_INIT"), ("nranks", Arg32(1))] };
     Communicator "ncclCommSplit" ["ncclCommSplit" "pncclCommSplit"]
         { handle: Out(3), communicator: Splits(Arg(0)),
-          own: &[("op", COMM_SPLIT), ID, RANK, RANKS, CHILD, ("color", Arg32(1)), ("key", Arg32(2)), SEQUENCE] };
+          own: &[op("COMM_SPLIT"), ID, RANK, RANKS, CHILD, ("color", Arg32(1)), ("key", Arg32(2)), SEQUENCE] };
     Communicator "ncclCommFinalize" ["ncclCommFinalize" "pncclCommFinalize"] { handle: Arg(0) };
     Communicator "ncclCommDestroy" ["ncclCommDestroy" "pncclCommDestroy"]
-        { handle: Arg(0), communicator: Ends, own: &[("op", COMM_END), ID, RANK, RANKS] };
+        { handle: Arg(0), communicator: Ends, own: &[op("COMM_END"), ID, RANK, RANKS] };
     Communicator "ncclCommAbort" ["ncclCommAbort" "pncclCommAbort"]
-        { handle: Arg(0), communicator: Ends, own: &[("op", COMM_END), ID, RANK, RANKS] };
+        { handle: Arg(0), communicator: Ends, own: &[op("COMM_END"), ID, RANK, RANKS] };
 };

@@ -5,7 +5,7 @@ use gpuwhy_model::{Layer, Meaning, OwnOperands, OwnValues};
 use crate::{Api, LIBRARIES, Library, Operand};
 
 /// What the kernel side says of what it does not know.
-pub const UNKNOWN: u64 = u64::MAX;
+const UNKNOWN: u64 = u64::MAX;
 
 /// A row of the call table with the library it belongs to.
 #[derive(Clone, Copy, Debug)]

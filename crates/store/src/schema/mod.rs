@@ -57,10 +57,8 @@ pub(crate) fn width(table: &str) -> usize {
 /// This version's views over tables of any version, which may lack an index that only makes them faster.
 pub(crate) fn temporary_views() -> String {
     let views: String = views().map(Table::create_sql).collect();
-    views
-        .replace("CREATE VIEW ", "CREATE TEMP VIEW ")
-        .replace(" INDEXED BY calls_stacks", "")
-        .replace(" INDEXED BY nccl_splits", "")
+    let temporary = views.replace("CREATE VIEW ", "CREATE TEMP VIEW ");
+    tables::INDEXES.iter().fold(temporary, |sql, index| sql.replace(&format!(" INDEXED BY {}", index.name), ""))
 }
 
 fn create_views(connection: &Connection) -> rusqlite::Result<()> {

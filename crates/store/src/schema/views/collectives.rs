@@ -4,7 +4,7 @@ use super::{View, declared_views};
 
 pub(super) const VIEWS: &[View] = declared_views! {
     // Which rank a process is in a communicator made by a split follows from what all ranks of the one that was split said.
-    split_ranks "One row per rank of a communicator that was made by splitting another one, once all ranks of that one have been seen." {
+    split_ranks "One row per rank of a communicator that was made by splitting another one." {
         comm_id_hash: nccl_operands.child_id_hash "Names the communicator.";
         process_id: threads.process_id;
         handle: shapes.handle "The communicator, as its process names it.";

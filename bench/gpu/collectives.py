@@ -1,7 +1,7 @@
 """Are collectives of real NCCL seen as they are? Several ranks of PyTorch share the one GPU and do what they write down;
 compared is what `nccl_events` says of them.
 
-    python3 bench/gpu/collectives.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--rounds 20]
+    python3 bench/gpu/collectives.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--rounds 20] [--keep]
 
 NCCL takes several ranks on one GPU when it takes them for different hosts: each has an NCCL_HOSTID of its own. Compared
 are operations, bytes and reductions, rank, size of the communicator, and that all ranks number the same operation alike.
@@ -19,6 +19,8 @@ from collections import Counter, defaultdict
 from contextlib import closing
 from pathlib import Path
 
+from kept_traces import KeptTraces
+
 # Making communicators of four ranks on one GPU takes a while.
 PATIENCE_S = 180
 TRUTH = "TRUTH "
@@ -32,9 +34,10 @@ def main() -> int:
 
     options = parse_arguments()
     report = {"machine": machine.describe(), **measured_code.describe(), "rounds": options.rounds, "runs": []}
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = KeptTraces(options.out if options.keep else None)
     for ranks in options.ranks:
-        report["runs"].append(one_run(options, ranks))
-        options.out.mkdir(parents=True, exist_ok=True)
+        report["runs"].append(one_run(options, ranks, kept))
         (options.out / "collectives.json").write_text(json.dumps(report, indent=1) + "\n")
     for run in report["runs"]:
         print(json.dumps(run))
@@ -47,12 +50,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
     options.gpuwhy = options.gpuwhy.resolve()
     return options
 
 
-def one_run(options: argparse.Namespace, ranks: int) -> dict:
+def one_run(options: argparse.Namespace, ranks: int, kept: KeptTraces) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
         command = [sys.executable, __file__, "--job", str(ranks), str(options.rounds)]
@@ -61,6 +65,7 @@ def one_run(options: argparse.Namespace, ranks: int) -> dict:
         said = [json.loads(line.removeprefix(TRUTH)) for line in done.stdout.splitlines() if line.startswith(TRUTH)]
         if done.returncode or not said:
             return {"ranks": ranks, "agree": False, "error": (done.stderr or done.stdout)[-1500:]}
+        kept.keep(trace, f"collectives-{ranks}")
         return {"ranks": ranks, **compared(said, trace)}
 
 

@@ -36,7 +36,7 @@ fn launches(truth: &LoopTruth) -> u64 {
 fn root_a_program_that_launches_now_and_then_has_every_call_kept_within_the_default_budget() {
     needs_root();
     let place = Place::new();
-    let launch_loop = LaunchLoop::new(&place.testbed).rate(1_000.0);
+    let launch_loop = LaunchLoop::new(&place.testbed).rate(500.0);
     // What the tracer itself uses is known after some seconds, and counts.
     let (truth, finished) = traced(&place, launch_loop, &["--budget", "1%"], 6);
     finished.check();

@@ -1,0 +1,148 @@
+"""Is the rank that others wait for named, and why it is late? Traces small DistributedDataParallel trainings over real
+NCCL, whose ranks share the one GPU (ddp_rank.py), and compares what `gpuwhy explain` says with which rank is held up.
+
+    python3 bench/gpu/stragglers.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--seconds 4] [--seeds 1]
+                                    [--faults none,sleep,...] [--minutes 8] [--keep]
+
+Prints the table last and writes stragglers.json after each run; with --keep the traces too. Needs root.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kept_traces import KeptTraces
+
+HERE = Path(__file__).resolve().parent
+# What holds each one up: its own cause, of those that may be said.
+CAUSES = {
+    "none": [],
+    "sleep": ["host-compute", "input-starved"],
+    "compute": ["host-compute"],
+    "io": ["io-wait"],
+    "lock": ["lock-wait"],
+    "crowd": ["cpu-preempted"],
+    "loader": ["input-starved"],
+    "hang": ["collective-hang"],
+}
+# Imports, communicators, and the tracer's start and end.
+AROUND_S = 60
+# A hang is over when the tracer ends.
+HANG_S = 30
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--job"]:
+        return job(*sys.argv[2:])
+    import machine
+    import measured_code
+
+    options = parse_arguments()
+    deadline = time.monotonic() + 60 * options.minutes
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = KeptTraces(options.out if options.keep else None)
+    report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
+    wanted = ((ranks, fault, seed) for seed in range(options.seeds) for ranks in options.ranks for fault in options.faults)
+    for ranks, fault, seed in wanted:
+        if time.monotonic() > deadline:
+            print(f"out of time before {fault} with {ranks} ranks", flush=True)
+            break
+        run = one_run(options, ranks, fault, seed, kept)
+        report["runs"].append(run)
+        (options.out / "stragglers.json").write_text(json.dumps(report, indent=1) + "\n")
+        print(line(run), flush=True)
+    print()
+    for run in report["runs"]:
+        print(line(run))
+    print(f"{sum(run['is_right'] for run in report['runs'])} of {len(report['runs'])} right")
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")
+    parser.add_argument("--gpuwhy", type=Path, default=Path(".gpu/gpuwhy"))
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
+    parser.add_argument("--faults", type=names, default=[fault for fault in CAUSES if fault != "hang"])
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--keep", action="store_true", help="bring the traces home")
+    options = parser.parse_args()
+    options.gpuwhy = options.gpuwhy.resolve()
+    return options
+
+
+def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, kept: KeptTraces) -> dict:
+    late_rank = (seed + ranks - 1) % ranks
+    run = {"ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "x.db"
+        until = ["--duration", f"{HANG_S}s"] if fault == "hang" else []
+        job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank)]
+        traced = [str(options.gpuwhy), "trace", "--out", str(trace), *until, "--", *job]
+        began = time.monotonic()
+        process = subprocess.Popen(traced, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            stdout, stderr = process.communicate(timeout=options.seconds + AROUND_S)
+        except subprocess.TimeoutExpired:
+            return {**run, "error": "it did not end in time"}
+        finally:
+            end(process)
+        run["wall_s"] = round(time.monotonic() - began, 1)
+        told = [json.loads(text) for text in stdout.splitlines() if text.startswith('{"rank"')]
+        if len(told) != ranks and fault != "hang":
+            return {**run, "error": (stderr or stdout)[-1500:]}
+        kept.keep(trace, f"ranks-{ranks}-{fault}-{late_rank}-{seed}")
+        asked = subprocess.run([str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True)
+        if asked.returncode:
+            return {**run, "error": asked.stderr[-1500:]}
+        run["steps"] = told[0]["steps"] if told else None
+        return {**run, **score(json.loads(asked.stdout), fault, late_rank)}
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ranks that hang go with the session that they are in."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def score(explanation: dict, fault: str, late_rank: int) -> dict:
+    """What is said of ranks. Which rank it is and why it is late stand in the finding's evidence."""
+    grave = [finding for finding in explanation["findings"] if finding["severity"] in ("medium", "high")]
+    about_ranks = [finding for finding in grave if finding["cause"] in ("straggler", "collective-hang")]
+    said = [[finding["cause"], finding["severity"], finding["title"]] for finding in grave[:4]]
+    if fault == "none":
+        return {"said": said, "is_right": not about_ranks}
+    first = about_ranks[0] if about_ranks else None
+    is_named = first is not None and f"rank {late_rank}" in first["title"]
+    return {"said": said, "is_named": is_named, "is_right": is_named}
+
+
+def line(run: dict) -> str:
+    verdict = "right" if run["is_right"] else "WRONG"
+    start = f"{run['ranks']} ranks, {run['fault']} in {run['late_rank']}, {run.get('steps')} steps, {run.get('wall_s')} s"
+    return f"{start}: {verdict} {run.get('error') or run.get('said')}"
+
+
+def job(ranks: str, seconds: str, fault: str, late_rank: str) -> int:
+    port = str(29000 + os.getpid() % 2000)
+    command = [sys.executable, str(HERE / "ddp_rank.py")]
+    children = [
+        subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port]) for rank in range(int(ranks))
+    ]
+    return max(child.wait() for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

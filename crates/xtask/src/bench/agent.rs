@@ -1,22 +1,32 @@
 //! What the agent itself needs while a program makes 10,000 calls a second.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use gpuwhy_store::{Limits, Trace};
 use gpuwhy_testbed::Workload;
 use serde_json::{Value, json};
 
-use super::Place;
 use super::gpuwhy::{self, Gpuwhy};
+use super::{Place, figure};
 
 const RATE: f64 = 10_000.0;
 
 /// By then the names of kernel functions and the tables of the program's libraries are read, which is done once.
 const STARTED_UP: Duration = Duration::from_secs(3);
 
+/// With default settings, and without a budget, when every call gets a row.
 pub fn run(place: &Place) -> Result<Value> {
-    let seconds = if place.quick { 6 } else { 20 };
     let binary = gpuwhy::build()?;
+    Ok(json!({
+        "default": measure(place, &binary, &[])?,
+        "without_budget": measure(place, &binary, &["--budget", "0"])?,
+    }))
+}
+
+fn measure(place: &Place, binary: &Path, options: &[&str]) -> Result<Value> {
+    let seconds = if place.quick { 6 } else { 20 };
     let mut workload = Workload::new(&place.testbed)
         .mix("launch")
         .threads(1)
@@ -25,7 +35,7 @@ pub fn run(place: &Place) -> Result<Value> {
         .start()?;
     workload.wait_ready()?;
     let out = place.dir.path().join("agent.db");
-    let agent = Gpuwhy::trace(&binary, &[workload.pid()], &out, &["--budget", "0"])?;
+    let agent = Gpuwhy::trace(binary, &[workload.pid()], &out, options)?;
     let started = (Instant::now(), cpu_seconds(agent.pid())?);
     workload.go()?;
     std::thread::sleep(STARTED_UP);
@@ -36,8 +46,11 @@ pub fn run(place: &Place) -> Result<Value> {
     let peak_kib = status_number(agent.pid(), "VmHWM:")?;
     workload.finish()?;
     agent.wait()?;
+    let kept = Trace::open(&out)?.query("SELECT count(*) FROM calls", &Limits::default())?;
+    std::fs::remove_file(&out)?;
     Ok(json!({
         "calls_per_second": calls as f64 / wall,
+        "rows_per_second": kept.rows.first().map_or(f64::NAN, |row| figure(row, 0)) / wall,
         "agent_cpu_percent": (now - started.1) / wall * 100.0,
         "agent_steady_cpu_percent": (now - steady.1) / steady.0.elapsed().as_secs_f64() * 100.0,
         "agent_peak_mb": peak_kib as f64 * 1024.0 / 1e6,

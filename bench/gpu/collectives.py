@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -109,8 +110,16 @@ def numbered_alike(operations: list[dict]) -> list[str]:
 
 
 def job(ranks: int, rounds: int) -> int:
-    children = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(ranks), str(rounds)]) for rank in range(ranks)]
-    return max(child.wait() for child in children)
+    """What ranks say comes to a pipe each: lines of several would be mixed."""
+    command = [sys.executable, "-c", RANK]
+    children = [
+        subprocess.Popen([*command, str(rank), str(ranks), str(rounds)], stdout=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    with ThreadPoolExecutor(ranks) as pool:
+        for said in pool.map(lambda child: child.communicate()[0], children):
+            print(said, end="", flush=True)
+    return max(child.returncode for child in children)
 
 
 RANK = r'''

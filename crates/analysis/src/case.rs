@@ -125,6 +125,10 @@ impl<'w> ThreadCase<'_, 'w> {
         let confidence = confidence::weigh(&draft.chain, draft.backing, self.situation.window);
         let most_severe = if confidence < LEAST_CONFIDENCE { Severity::Low } else { draft.most_severe };
         let calls_total = self.thread.calls_made();
+        // Nothing is lost on a GPU that works.
+        let lost = share.min(self.thread.most_lost());
+        let chain =
+            if severity_of(lost) < severity_of(share) { draft.chain.then(self.gpus_word()) } else { draft.chain };
         let impact = Impact {
             lost_ns: draft.lost_ns,
             share: rounded(share.min(1.0)),
@@ -138,7 +142,7 @@ impl<'w> ThreadCase<'_, 'w> {
             is_problem: true,
             during: None,
             victims: 1,
-            severity: severity_of(share).min(most_severe),
+            severity: severity_of(lost).min(most_severe),
             confidence,
             summary: draft.summary,
             impact,
@@ -146,9 +150,16 @@ impl<'w> ThreadCase<'_, 'w> {
             symptom: draft.symptom.or_else(|| self.launches()),
             culprit: draft.culprit,
             r#where: draft.places,
-            chain: draft.chain,
+            chain,
             fix: draft.fix,
         }
+    }
+
+    fn gpus_word(&self) -> Edge {
+        let busy = 1.0 - self.thread.most_lost();
+        let what =
+            format!("the GPU says that it worked {} of the time or more, whatever {} did", percent(busy), self.name());
+        edge(what, Evidence::Explicit, part(self.thread.wall_ns(), busy), Vec::new())
     }
 
     /// How long launches take: what suffers when the thread is held up.

@@ -1,9 +1,11 @@
 //! The threads that feed a GPU, and where their time went.
 
-use gpuwhy_model::{Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
+use std::collections::BTreeSet;
+
+use gpuwhy_model::{CallClass, Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
 use gpuwhy_window::{CallSecond, CallSum, Op};
 
-use crate::gpu::{Feeding, Gpu, IdleUse};
+use crate::gpu::{self, Feeding, Gpu, IdleUse};
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
 use crate::steps::{self, Gap};
@@ -35,6 +37,8 @@ pub struct Dispatcher<'w> {
     pub idle: IdleUse,
     /// How it gave a GPU work that was done as soon as it came.
     pub feeding: Feeding,
+    /// The share of the time in which its GPUs were idle, as they say themselves.
+    pub idle_told: Option<f64>,
 }
 
 impl Dispatcher<'_> {
@@ -53,6 +57,11 @@ impl Dispatcher<'_> {
     /// All calls it made.
     pub fn calls_made(&self) -> u64 {
         self.calls.iter().fold(0, |sum, calls| sum.saturating_add(calls.calls))
+    }
+
+    /// The share of the time that can have been lost on its GPUs.
+    pub fn most_lost(&self) -> f64 {
+        self.idle_told.map_or(1.0, |told| (told + gpu::LESS_IDLE).min(1.0))
     }
 
     /// When the first third of its time is over: programs warm up.
@@ -93,7 +102,23 @@ fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Opti
         gaps,
         idle: IdleUse::find(situation, gpus, id),
         feeding: Feeding::find(situation, gpus, id),
+        idle_told: idle_told(situation, gpus, id),
     })
+}
+
+/// Work that waits for others, as collectives do, looks like any other to a GPU.
+fn idle_told(situation: &Situation<'_>, gpus: &[Gpu], thread: ThreadId) -> Option<f64> {
+    let process = situation.process_id(thread);
+    let is_own = |sum: &&CallSum| situation.process_id(sum.thread) == process;
+    let is_collective = |sum: &CallSum| situation.class_of(sum.op) == Some(CallClass::Collective);
+    if situation.window.call_sums.iter().filter(is_own).any(is_collective) {
+        return None;
+    }
+    let calls = situation.window.calls.rows.iter().filter(|call| call.thread == thread);
+    let devices: BTreeSet<u16> = calls.map(|call| call.device.unwrap_or(0)).collect();
+    let told: Option<Vec<f64>> =
+        gpus.iter().filter(|gpu| devices.contains(&gpu.device)).map(|gpu| gpu.told_idle).collect();
+    told?.into_iter().reduce(f64::max)
 }
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {

@@ -8,7 +8,7 @@ mod timeline;
 
 use std::collections::{BTreeMap, HashMap};
 
-use gpuwhy_model::{ProcessId, Reference, ThreadId};
+use gpuwhy_model::{ProcessId, Reference, Span, ThreadId};
 
 use crate::class::WaitClass;
 use crate::situation::Situation;
@@ -205,8 +205,16 @@ impl Walk<'_, '_> {
         let weighted = |ns: u64| (ns as f64 * weight) as u64;
         let found = pieces(self.situation, thread, from_ns, to_ns, self.lookups_left);
         self.lookups_left = self.lookups_left.saturating_sub(found.len().max(1));
+        let mut in_gpu_waits_ns = running_in_gpu_waits(self.situation, thread, Span { from_ns, to_ns }, &found);
         for piece in found {
             match piece {
+                // Many calls look at the GPU again and again instead of going to sleep.
+                Piece::Did(Activity::Running, ns) => {
+                    let waited_ns = ns.min(in_gpu_waits_ns);
+                    in_gpu_waits_ns -= waited_ns;
+                    self.add(path, Activity::Waiting(WaitClass::Gpu), weighted(waited_ns));
+                    self.add(path, Activity::Running, weighted(ns - waited_ns));
+                }
                 Piece::Did(activity, ns) => self.add(path, activity, weighted(ns)),
                 Piece::Waited { waiting, class, from_ns, to_ns, share } => {
                     let weight = weight * share;
@@ -228,6 +236,9 @@ impl Walk<'_, '_> {
     }
 
     fn add(&mut self, path: &[ThreadId], activity: Activity, ns: u64) {
+        if ns == 0 {
+            return;
+        }
         add(self.path_blame(path).by_activity.entry(activity).or_default(), ns);
     }
 
@@ -235,6 +246,17 @@ impl Walk<'_, '_> {
     fn path_blame(&mut self, path: &[ThreadId]) -> &mut PathBlame {
         self.blame.paths.entry(path[1..].to_vec()).or_default()
     }
+}
+
+/// How long a thread ran inside of calls that wait for a GPU, of what it did in a span.
+fn running_in_gpu_waits(situation: &Situation<'_>, thread: ThreadId, span: Span, did: &[Piece<'_, '_>]) -> u64 {
+    let asleep = |piece: &Piece<'_, '_>| match piece {
+        Piece::Waited { class: WaitClass::Gpu | WaitClass::InCall, from_ns, to_ns, share, .. } => {
+            crate::words::part(to_ns.saturating_sub(*from_ns), *share)
+        }
+        _ => 0,
+    };
+    situation.gpu_wait_ns(thread, span).saturating_sub(did.iter().map(asleep).sum())
 }
 
 fn add(sum: &mut u64, ns: u64) {

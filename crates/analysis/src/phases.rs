@@ -22,6 +22,11 @@ const LOADING_NS: u64 = 50_000_000;
 const LEAST_SECONDS: usize = 2;
 const LEAST_PART: f64 = 0.5;
 
+/// So long without work, longer than all work before it took, and no more than this part of all work before it: a start
+/// that takes long, such as trials of a few steps and then workers that have to come up.
+const LONG_START_NS: u64 = 3_000_000_000;
+const MOST_TRIALS: f64 = 0.45;
+
 /// What comes after the last work is a phase of its own from this part of the steady state on.
 const LONG_END: f64 = 0.2;
 
@@ -29,8 +34,9 @@ const LONG_END: f64 = 0.2;
 pub fn phases(seconds: &[WorkSecond], span: Span) -> Vec<Phase> {
     let Some((first, last)) = working(seconds) else { return Vec::new() };
     let steady = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
-    let is_enough =
-        last + 1 - steady >= LEAST_SECONDS && (last + 1 - steady) as f64 >= LEAST_PART * (last + 1 - first) as f64;
+    let with_work = |seconds: &[WorkSecond]| seconds.iter().filter(|second| second.launches > 0).count() as f64;
+    let is_enough = last + 1 - steady >= LEAST_SECONDS
+        && with_work(&seconds[steady..=last]) >= LEAST_PART * with_work(&seconds[first..=last]);
     if !is_enough {
         return Vec::new();
     }
@@ -65,7 +71,25 @@ fn warmed_up(seconds: &[WorkSecond]) -> Option<usize> {
     let (early, late) = seconds.split_at(seconds.len().div_ceil(3));
     let loads = |second: &WorkSecond| second.loading_ns >= LOADING_NS;
     let loaded = if late.iter().any(loads) { 0 } else { early.iter().rposition(loads).map_or(0, |last| last + 1) };
-    Some(starts.max(loaded))
+    Some(starts.max(loaded).max(started(seconds)))
+}
+
+/// How many seconds pass until the last long time without work is over that hardly any work came before. Seconds in which
+/// nothing was called are not among them.
+fn started(seconds: &[WorkSecond]) -> usize {
+    let most = MOST_TRIALS * seconds.iter().map(|second| second.launches as f64).sum::<f64>();
+    let working = || seconds.iter().enumerate().filter(|(_, second)| second.launches > 0);
+    let (mut done, mut started) = (0.0, 0);
+    for ((_, last), (at, second)) in working().zip(working().skip(1)) {
+        done += last.launches as f64;
+        let pause_ns = second.bucket_ns.saturating_sub(last.bucket_ns);
+        let before_ns = last.bucket_ns.saturating_sub(seconds[0].bucket_ns);
+        if pause_ns > LONG_START_NS.max(before_ns) && done <= most {
+            // Work came back in the middle of that second.
+            started = at + 1;
+        }
+    }
+    started
 }
 
 /// The launches of a usual second, of those that have any.
@@ -119,6 +143,18 @@ mod tests {
     #[test]
     fn a_pause_is_part_of_what_a_program_does() {
         assert_eq!(found(&[0, 100, 100, 0, 0, 0, 100, 100], &[]), [("load", 0, 1), ("steady", 1, 8)]);
+    }
+
+    #[test]
+    fn trials_before_a_long_start_are_warm_up() {
+        let launches = [0, 40, 100, 0, 0, 0, 0, 0, 0, 100, 100, 100, 100, 100];
+        let expected = [("load", 0, 1), ("warm-up", 1, 10), ("steady", 10, 14)];
+        assert_eq!(found(&launches, &[]), expected);
+        let mut called = seconds(&launches, &[]);
+        called.retain(|second| second.launches > 0 || second.bucket_ns == 0);
+        let told = phases(&called, Span { from_ns: 0, to_ns: 14 * S });
+        let told: Vec<_> = told.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect();
+        assert_eq!(told, expected, "seconds without any call have no row");
     }
 
     #[test]

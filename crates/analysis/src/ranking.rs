@@ -102,20 +102,24 @@ fn is_same_culprit(one: &Finding, other: &Finding) -> bool {
 }
 
 fn drop_explained(findings: &mut Vec<Finding>) {
-    let known: Vec<(Cause, u32, Severity)> =
-        findings.iter().map(|finding| (finding.cause.clone(), finding.victim.pid, finding.severity)).collect();
-    findings.retain(|finding| {
-        let is_explained = |(cause, pid, severity): &(Cause, u32, Severity)| {
-            explains_away(cause, &finding.cause)
-                && *pid == finding.victim.pid
-                && (*severity >= finding.severity || finding.severity == Severity::Low)
-        };
-        !known.iter().any(is_explained)
-    });
+    let is_needed = |finding: &Finding| !findings.iter().any(|other| explains_away(other, finding));
+    let is_needed: Vec<bool> = findings.iter().map(is_needed).collect();
+    let mut is_needed = is_needed.into_iter();
+    findings.retain(|_| is_needed.next().unwrap_or(true));
 }
 
-fn explains_away(cause: &Cause, other: &Cause) -> bool {
-    rules::find(cause).is_some_and(|rule| rule.explains_away.contains(&other.as_str()))
+fn explains_away(finding: &Finding, other: &Finding) -> bool {
+    let Some(rule) = rules::find(&finding.cause) else { return false };
+    let is_said = |causes: &[&str]| causes.contains(&other.cause.as_str());
+    let is_same_line = || own_line(finding).is_some() && own_line(finding) == own_line(other);
+    (is_said(rule.explains_away) || is_said(rule.explains_its_line) && is_same_line())
+        && finding.victim.pid == other.victim.pid
+        && (finding.severity >= other.severity || other.severity == Severity::Low)
+}
+
+/// The first line that a finding names.
+fn own_line(finding: &Finding) -> Option<(&str, u32)> {
+    finding.r#where.iter().find_map(|place| Some((place.file.as_str(), place.line?)))
 }
 
 /// What was lost, as far as it is sure; a cause that costs no time is weighed by its severity alone.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{CallClass, OpId, Process, ProcessId, TargetId, ThreadId};
+use gpuwhy_model::{CallClass, OpId, Process, ProcessId, Span, TargetId, ThreadId};
 use gpuwhy_window::{CallSum, Op, ThreadSum, Window};
 
+use crate::sync_point;
 use crate::waiting::{Waiting, WaitsByThread, mark_handovers, waits};
 
 /// Programs whose work is never a finding: the tracer itself.
@@ -24,6 +25,8 @@ pub struct Situation<'w> {
     /// Threads that launch regularly, of all processes.
     feeders: BTreeSet<ThreadId>,
     waits: WaitsByThread<'w>,
+    /// When threads were inside of calls that wait for a GPU, in the order of time.
+    gpu_waits: BTreeMap<ThreadId, Vec<Span>>,
     sums: BTreeMap<ThreadId, &'w ThreadSum>,
     calls: BTreeMap<ThreadId, Vec<&'w CallSum>>,
     tracers: BTreeSet<ProcessId>,
@@ -37,6 +40,7 @@ impl<'w> Situation<'w> {
             window,
             feeders: BTreeSet::new(),
             waits: waits(window),
+            gpu_waits: gpu_waits(window),
             sums: window.thread_sums.iter().map(|sum| (sum.times.thread, sum)).collect(),
             calls,
             tracers: tracers(window),
@@ -66,6 +70,14 @@ impl<'w> Situation<'w> {
     /// The waits of a thread in the order of time.
     pub fn waits(&self, thread: ThreadId) -> &[Waiting<'w>] {
         self.waits.get(&thread).map_or(&[], Vec::as_slice)
+    }
+
+    /// How long a thread was inside of calls that wait for a GPU, within a span.
+    pub fn gpu_wait_ns(&self, thread: ThreadId, span: Span) -> u64 {
+        let waits = self.gpu_waits.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = waits.partition_point(|wait| wait.to_ns <= span.from_ns);
+        let within = waits[first..].iter().take_while(|wait| wait.from_ns < span.to_ns);
+        within.map(|wait| wait.to_ns.min(span.to_ns).saturating_sub(wait.from_ns.max(span.from_ns))).sum()
     }
 
     pub fn sum(&self, thread: ThreadId) -> Option<&'w ThreadSum> {
@@ -143,6 +155,19 @@ impl<'w> Situation<'w> {
         let length = self.window.to_ns.saturating_sub(self.window.from_ns);
         if length == 0 { 1.0 } else { (self.window.stretches.covered_ns() as f64 / length as f64).clamp(0.0, 1.0) }
     }
+}
+
+fn gpu_waits(window: &Window) -> BTreeMap<ThreadId, Vec<Span>> {
+    let mut waits: BTreeMap<ThreadId, Vec<Span>> = BTreeMap::new();
+    for call in &window.calls.rows {
+        let is_wait = window.ops.get(&call.op).is_some_and(|op| sync_point::has_waited(call, &op.meaning));
+        let own = waits.entry(call.thread).or_default();
+        let last_ns = own.last().map_or(0, |last| last.to_ns);
+        // Calls that are made inside of others count once.
+        let span = Span { from_ns: call.start_ns.max(last_ns), to_ns: call.start_ns.saturating_add(call.duration_ns) };
+        own.extend((is_wait && span.from_ns < span.to_ns).then_some(span));
+    }
+    waits
 }
 
 /// The tracer is known by its name, and by the command line that its session carries.

@@ -3,8 +3,8 @@
 
 mod support;
 
-use gpuwhy_model::{Evidence, GpuTime, Span};
-use gpuwhy_window::Window;
+use gpuwhy_model::{Evidence, GpuTime, ProcessId, Severity, Span, TargetKind, WaitReason};
+use gpuwhy_window::{GpuWord, Window};
 use support::*;
 
 /// Steps of 10 ms: the GPU is given work at once, somebody waits for it from 2 to 5 ms, and nobody asks for more until the
@@ -81,4 +81,85 @@ fn where_nobody_says_when_launches_were_watched_they_are_not_known() {
     let gpu = gpu(&window);
     assert_eq!(gpu.interval[0], 0.0, "{gpu:#?}");
     assert!(gpu.interval[1] >= 0.69, "{gpu:#?}");
+}
+
+/// Five moments a second for eight seconds.
+fn word(busy: f64, processes: Option<u64>) -> GpuWord {
+    GpuWord { busy, moments: 40, processes }
+}
+
+#[test]
+fn a_gpu_is_believed_when_it_says_itself_how_much_it_worked() {
+    let mut window = in_looks(half_idle());
+    window.gpu_words.insert(0, word(0.25, Some(1)));
+    let gpu = gpu(&window);
+    assert_eq!((gpu.idle_share, gpu.interval, gpu.known_by), (0.75, [0.73, 0.87], Evidence::Explicit));
+    assert_eq!(gpu.unknown_ns, 0);
+    assert!(gpu.idle_ns.abs_diff(3 * gpu.busy_ns) < 100, "{gpu:#?}");
+}
+
+#[test]
+fn what_the_host_did_is_no_more_than_the_idle_time_that_a_gpu_says_it_had() {
+    let mut window = half_idle();
+    window.gpu_words.insert(0, word(0.9, None));
+    let gpu = gpu(&window);
+    let because: u64 = gpu.idle_because.iter().map(|because| because.ns).sum();
+    assert!(because.abs_diff(gpu.idle_ns) < gpu.idle_ns / 20, "{gpu:#?}");
+}
+
+#[test]
+fn the_word_of_a_gpu_that_others_use_too_or_that_hardly_says_anything_does_not_count() {
+    let told = |word: GpuWord| {
+        let mut window = half_idle();
+        window.gpu_words.insert(0, word);
+        gpu(&window)
+    };
+    let seen = gpu(&half_idle());
+    assert_eq!(told(word(0.9, Some(2))), seen);
+    assert_eq!(told(GpuWord { moments: 3, ..word(0.9, Some(1)) }), seen);
+}
+
+#[test]
+fn nothing_is_grave_on_a_gpu_that_worked_all_the_time() {
+    let starved = |busy: Option<f64>| {
+        let mut cast = None;
+        let mut scene = training(|scene, thread, at| {
+            let (other, pipe) = *cast.get_or_insert_with(|| {
+                (scene.thread(ProcessId(1), 4720, "reader"), scene.target(TargetKind::Lock, "0x7f10"))
+            });
+            scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, pipe, other));
+        });
+        scene.window.gpu_words.extend(busy.map(|busy| (0, GpuWord { moments: 50, ..word(busy, Some(1)) })));
+        scene.explained()
+    };
+    assert_eq!(grave(&starved(None)), [("lock-wait", Severity::High)]);
+    assert_eq!(grave(&starved(Some(0.7))), [("lock-wait", Severity::High)]);
+    let busy = starved(Some(0.99));
+    assert_eq!(grave(&busy), []);
+    let finding = busy.findings.iter().find(|finding| finding.cause == "lock-wait").unwrap();
+    let said = finding.chain.edges().find(|edge| edge.evidence == Evidence::Explicit).unwrap();
+    assert!(said.what.starts_with("the GPU says that it worked 97 % of the time"), "{}", said.what);
+}
+
+/// The rest of each step is a wait for work that was given before; the GPU alone can say that it idles between launches.
+#[test]
+fn a_gpu_that_idles_between_launches_in_rapid_succession_is_held_up_by_them() {
+    let launching = |busy: f64| {
+        let mut scene = Scene::new(8 * S);
+        let thread = scene.program(4711, "python");
+        for step in 0..400 {
+            let start_ns = step * 20 * MS;
+            for launch in 0..500 {
+                scene.call(thread, "cuLaunchKernel", start_ns + launch * 20 * US, 5 * US);
+            }
+            scene.call(thread, "cuGraphLaunch", start_ns + 10 * MS, 10 * US);
+            scene.sync(thread, start_ns + 10 * MS + 20 * US, 9 * MS + 900 * US);
+        }
+        scene.window.gpu_words.insert(0, word(busy, Some(1)));
+        scene.explained()
+    };
+    assert_eq!(grave(&launching(0.95)), []);
+    let explanation = launching(0.6);
+    let finding = only(&explanation, "launch-bound");
+    assert!((finding.impact.share - 0.4).abs() < 0.05, "{finding:#?}");
 }

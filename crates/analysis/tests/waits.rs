@@ -92,6 +92,21 @@ fn the_holder_of_a_lock_is_blamed_with_what_it_did() {
 }
 
 #[test]
+fn a_lock_that_is_held_while_the_gpu_works_for_its_holder_is_nobodys_fault() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (holder, lock) = *cast.get_or_insert_with(|| {
+            (scene.thread(ProcessId(1), 4720, "other"), scene.target(TargetKind::Lock, "0x7f10"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, lock, holder));
+        // It looks at the GPU again and again instead of going to sleep.
+        scene.call(holder, "cuStreamSynchronize", at, 5 * MS + 900 * US);
+    })
+    .explained();
+    innocent(&explanation, "lock-wait");
+}
+
+#[test]
 fn in_a_convoy_the_thread_that_holds_the_lock_is_blamed_and_not_the_one_before() {
     let mut cast = None;
     let explanation = training(|scene, thread, at| {

@@ -16,4 +16,8 @@ pub struct Sample {
 impl Sample {
     /// How long the tracer has just watched functions that are called too often to be watched all the time.
     pub const WATCHED: &str = "tracer.watched";
+    /// The share of a moment in which a GPU worked, as it says itself. The device is its number.
+    pub const GPU_UTILIZATION: &str = "gpu.utilization";
+    /// Processes that have something on a GPU.
+    pub const GPU_PROCESSES: &str = "gpu.processes";
 }

@@ -19,6 +19,7 @@ const FILES: &[(&str, &[u8])] = &[
     built!("libcuda_endbr.so.1"),
     built!("libcudart.so.12"),
     built!("libnccl.so.2"),
+    built!("libnvidia-ml.so.1"),
     built!("ranks"),
     built!("workload"),
     built!("workload_static"),

@@ -55,10 +55,23 @@ pub struct Window {
     pub moments: Vec<StackSample>,
     /// One for each moment and way to end, of all stacks that were taken.
     pub stack_walks: Vec<StackWalks>,
+    /// What GPUs say of themselves, by their numbers.
+    pub gpu_words: BTreeMap<u16, GpuWord>,
     /// Kills, ends of traced processes, and who started those that were killed.
     pub life: Vec<ProcessLife>,
     /// What the file cannot tell, in words.
     pub gaps: Vec<String>,
+}
+
+/// What a GPU says of itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuWord {
+    /// The share of the time in which it worked.
+    pub busy: f64,
+    /// From so many moments.
+    pub moments: u64,
+    /// The most processes that had something on it at once, where that is known.
+    pub processes: Option<u64>,
 }
 
 /// Rows in the order of time, and the times of which there are all.

@@ -20,7 +20,9 @@ pub fn open(root: &Path) -> Option<Box<dyn Sampler>> {
 impl Sampler for Memory {
     fn measure(&mut self) -> Vec<Measured> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-        let measured = |(line, name)| Some(Measured { name, unit: "bytes", device: None, value: bytes(&text, line)? });
+        let measured = |(line, name)| {
+            Some(Measured { name, unit: "bytes", device: None, value: bytes(&text, line)?, at_ns: None })
+        };
         LINES.into_iter().filter_map(measured).collect()
     }
 }

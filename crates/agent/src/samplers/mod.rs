@@ -4,6 +4,7 @@
 //! others, and nobody else.
 
 mod memory;
+mod nvml;
 mod pressure;
 
 use std::path::Path;
@@ -16,7 +17,7 @@ use gpuwhy_model::Sample;
 use crate::clock::Reading;
 
 /// Every sampler there is. One that finds nothing to measure on this host is not opened.
-pub const SAMPLERS: &[Open] = &[pressure::open, memory::open];
+pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open];
 
 /// Gets the root of the file system, so that tests can hand in a tree of their own.
 type Open = fn(&Path) -> Option<Box<dyn Sampler>>;
@@ -37,6 +38,8 @@ pub struct Measured {
     /// What it was measured on, where there is more than one.
     pub device: Option<String>,
     pub value: f64,
+    /// When, if it was not just now.
+    pub at_ns: Option<u64>,
 }
 
 /// Batches that may wait to be taken. The draining thread takes them once a second.
@@ -52,10 +55,12 @@ impl Sampling {
     pub fn start(root: &Path) -> Self {
         let (outbox, samples) = bounded(MOST_WAITING);
         let (stop, stopped) = bounded(0);
-        let samplers: Vec<_> = SAMPLERS.iter().filter_map(|open| open(root)).collect();
-        if !samplers.is_empty() {
-            thread::spawn(move || run(samplers, &outbox, &stopped));
-        }
+        let root = root.to_owned();
+        // To open a driver's library may take seconds.
+        thread::spawn(move || {
+            let samplers = SAMPLERS.iter().filter_map(|open| open(&root)).collect();
+            run(samplers, &outbox, &stopped);
+        });
         Self { samples, _stop: stop }
     }
 
@@ -84,7 +89,7 @@ fn measure(sampler: &mut dyn Sampler) -> Vec<Sample> {
     let measured = sampler.measure();
     let at_ns = Reading::now().unix_ns;
     let sample = |one: Measured| Sample {
-        at_ns,
+        at_ns: one.at_ns.unwrap_or(at_ns),
         name: one.name.to_owned(),
         unit: one.unit.to_owned(),
         device: one.device,

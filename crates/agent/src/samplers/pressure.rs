@@ -24,7 +24,7 @@ impl Sampler for Pressure {
             for (name, word) in [("host.pressure.some", "some"), ("host.pressure.full", "full")] {
                 if let Some(percent) = ten_seconds(&text, word) {
                     let device = Some(resource.to_owned());
-                    measured.push(Measured { name, unit: "share", device, value: percent / 100.0 });
+                    measured.push(Measured { name, unit: "share", device, value: percent / 100.0, at_ns: None });
                 }
             }
         }

@@ -4,6 +4,8 @@
 //! was idle; while a wait lasts it is busy: both are observed. Between the first piece of work and the wait for it nobody
 //! knows. There, a long time without calls is idle as far as it is longer than any wait was: that is inferred.
 //!
+//! A GPU that says itself how much it worked is believed: what is seen of its idle time then says only whose it is.
+//!
 //! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
 mod feeding;
@@ -15,6 +17,7 @@ mod using;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, Meaning, ProcessId, Span, ThreadId};
+use gpuwhy_window::{GpuWord, Window};
 
 use crate::situation::Situation;
 use crate::words::share;
@@ -49,6 +52,14 @@ const ERRORS: f64 = 2.0;
 /// Where the host was so late that no wait had to wait, a GPU is idle for about this part of what is not known.
 const IDLE_OF_STARVED: f64 = 0.5;
 
+/// What a GPU says of itself is an answer when it said it in so many moments, and in so many of each second.
+const LEAST_MOMENTS: u64 = 3;
+const LEAST_MOMENTS_A_SECOND: f64 = 0.5;
+
+/// A GPU takes the moments around a kernel for work: by so much it may be idle more, or less, than it says.
+const MORE_IDLE: f64 = 0.12;
+pub(crate) const LESS_IDLE: f64 = 0.02;
+
 /// One GPU in the window.
 #[derive(Debug, Default)]
 pub(crate) struct Gpu {
@@ -64,6 +75,8 @@ pub(crate) struct Gpu {
     inferred_idle_ns: u64,
     /// The part of the unknown time in which the host was late.
     starved_ns: u64,
+    /// The idle share, as it says itself.
+    pub told_idle: Option<f64>,
     /// When it was idle, in the order of time, as far as that was seen.
     pub idle: Vec<Idle>,
     /// When it was given work that was done as soon as it came, as far as that was seen.
@@ -99,6 +112,9 @@ impl Gpu {
 
     /// The best estimate, of all its time.
     pub fn idle_share(&self) -> f64 {
+        if let Some(told) = self.told_idle {
+            return told;
+        }
         let starved_ns = self.starved_ns.saturating_sub(self.inferred_idle_ns);
         let guessed_ns = (starved_ns as f64 * IDLE_OF_STARVED) as u64;
         share(self.idle_ns.saturating_add(self.inferred_idle_ns).saturating_add(guessed_ns), self.all_ns()).min(1.0)
@@ -106,11 +122,17 @@ impl Gpu {
 
     /// What the true share lies between.
     pub fn interval(&self) -> [f64; 2] {
+        if let Some(told) = self.told_idle {
+            return [(told - LESS_IDLE).max(0.0), (told + MORE_IDLE).min(1.0)];
+        }
         let least_ns = self.idle_ns.saturating_sub(self.error_ns).max(self.observed_idle_ns);
         [share(least_ns, self.all_ns()), share(self.idle_ns.saturating_add(self.unknown_ns), self.all_ns()).min(1.0)]
     }
 
     pub fn known_by(&self) -> Evidence {
+        if self.told_idle.is_some() {
+            return Evidence::Explicit;
+        }
         let guessed_ns = self.idle_ns.saturating_sub(self.observed_idle_ns).saturating_add(self.inferred_idle_ns);
         if guessed_ns > self.observed_idle_ns { Evidence::Inferred } else { Evidence::Observed }
     }
@@ -126,7 +148,24 @@ impl Gpu {
 pub(crate) fn gpus(situation: &Situation<'_>) -> Vec<Gpu> {
     let processes = processes(situation);
     let devices: BTreeSet<u16> = processes.iter().map(|process| process.device).collect();
-    devices.into_iter().map(|device| unite(device, &processes)).collect()
+    let mut gpus: Vec<Gpu> = devices.into_iter().map(|device| unite(device, &processes)).collect();
+    for gpu in &mut gpus {
+        let own = processes.iter().filter(|process| process.device == gpu.device).count() as u64;
+        let word = situation.window.gpu_words.get(&gpu.device);
+        // What others do on it is nobody's work here.
+        if let Some(word) =
+            word.filter(|word| is_answer(situation, word) && word.processes.is_none_or(|all| all <= own))
+        {
+            gpu.hear(1.0 - word.busy);
+        }
+    }
+    gpus
+}
+
+fn is_answer(situation: &Situation<'_>, word: &GpuWord) -> bool {
+    let Window { from_ns, to_ns, .. } = situation.window;
+    let seconds = to_ns.saturating_sub(*from_ns) as f64 / 1e9;
+    word.moments >= LEAST_MOMENTS && word.moments as f64 >= LEAST_MOMENTS_A_SECOND * seconds
 }
 
 /// What one process asked of one GPU.
@@ -415,6 +454,20 @@ impl Gpu {
         self.inferred_idle_ns = self.inferred_idle_ns.saturating_add(more(self.inferred_idle_ns));
         self.idle_ns = self.idle_ns.saturating_add(guessed_ns);
         self.unknown_ns = self.unknown_ns.saturating_add(unseen_ns.saturating_sub(guessed_ns));
+    }
+}
+
+impl Gpu {
+    /// Takes its own word for how long it was idle.
+    fn hear(&mut self, told: f64) {
+        let all_ns = self.all_ns();
+        let idle_ns = (told * all_ns as f64) as u64;
+        let seen_ns = self.idle_times_ns();
+        if seen_ns > idle_ns {
+            self.growth *= share(idle_ns, seen_ns);
+        }
+        (self.idle_ns, self.busy_ns, self.unknown_ns) = (idle_ns, all_ns.saturating_sub(idle_ns), 0);
+        self.told_idle = Some(told);
     }
 }
 

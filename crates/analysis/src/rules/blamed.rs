@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
+use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, Severity, TargetId, ThreadId};
 
 use super::takers::Takers;
 use crate::case::{Draft, ThreadCase, edge, thread_culprit};
@@ -59,8 +59,14 @@ pub(super) fn draft(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Bla
         places: places(case, waits, blamed),
         calls_affected: blamed.sum.count,
         backing: Backing { share: backed(case.situation, blamed), records: blamed.sum.records },
+        most_severe: if is_gpus(blamed) { Severity::Low } else { Severity::High },
         ..Draft::new(waits.cause, lost_ns, summary(case, waits, blamed), chain)
     }
+}
+
+/// Whoever holds others up because the GPU works for it leaves nothing idle.
+fn is_gpus(blamed: &Blamed) -> bool {
+    blamed.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Gpu))
 }
 
 /// What the culprit was doing, then where the victim waited for it.

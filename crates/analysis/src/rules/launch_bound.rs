@@ -4,7 +4,9 @@
 //! As long as it has a CPU, the thread hardly ever waits for the GPU (at most a tenth of the time), and spends at least
 //! four fifths on launching and on its own code between launches, of which launch calls alone are more than a third.
 //! Or there are times in which the GPU keeps up with the launches: the wait that follows takes at most a twentieth of the
-//! time in which they were made. Then launch calls must take more than a third of these times.
+//! time in which they were made. Then launch calls must take more than a third of these times, or come every 30 us: what
+//! a framework does for each of them belongs to launching. Or the GPU says that it was idle for longer than the thread did
+//! anything else than launch in rapid succession and wait for it: then it idled between launches.
 //!
 //! # When it is not reported
 //! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU
@@ -19,7 +21,7 @@ use gpuwhy_window::CallSum;
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::gpu::LONGEST_LAUNCH_NS;
-use crate::words::{duration, percent, share};
+use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
     needs: &[CallClass::Launch],
@@ -34,6 +36,12 @@ pub const RULE: Rule = Rule {
 const LEAST_LAUNCHING: f64 = 0.35;
 const LEAST_ON_ITS_OWN: f64 = 0.8;
 const MOST_WAITING: f64 = 0.1;
+
+/// Launches that follow each other so closely are all that the host does: a framework needs 5 to 20 us for each.
+const CLOSE_NS: u64 = 30_000;
+
+/// What else a program does while it launches is its own; less than this is not worth an alarm.
+const NOTABLE: f64 = 0.15;
 
 /// Fewer launches are nothing to be bound by.
 const MANY: u64 = 1_000;
@@ -58,9 +66,17 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         return case.judge(tell(case, launching_ns, thread.launches, hardly));
     }
     let feeding = thread.feeding;
-    if share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING && feeding.launches >= MANY {
+    let between_ns = idle_between_launches_ns(case);
+    if case.share(between_ns) >= NOTABLE {
+        let told = format!("the GPU says that it was idle {} of the time", percent(thread.idle_told.unwrap_or(0.0)));
+        return case.judge(tell(case, between_ns, thread.launches, told));
+    }
+    let is_close = feeding.ns / feeding.launches.max(1) <= CLOSE_NS && case.share(feeding.ns) >= NOTABLE;
+    let is_launching = share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING;
+    if (is_close || is_launching) && feeding.launches >= MANY {
         let kept_up = format!("the GPU was done with them as soon as they came, for {}", duration(feeding.ns));
-        return case.judge(tell(case, feeding.launching_ns, feeding.launches, kept_up));
+        let lost_ns = if is_launching { feeding.launching_ns } else { feeding.ns };
+        return case.judge(tell(case, lost_ns, feeding.launches, kept_up));
     }
     let (launching, waiting) = (percent(case.share(launching_ns)), percent(waiting));
     let why = format!("{} launched {launching} of its time and waited {waiting} for the GPU", case.name());
@@ -89,6 +105,30 @@ fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, count: u64, idle: String) 
         symptom: launches.and_then(|sum| case.symptom(sum)),
         ..Draft::new(RULE.cause, launching_ns, summary, chain)
     }
+}
+
+/// How long the GPU must have been idle while the thread launched in rapid succession: the rest of its idle time, if it was
+/// idle all the time that the thread did something else.
+fn idle_between_launches_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let thread = case.thread;
+    let Some(told) = thread.idle_told.filter(|_| thread.launches >= MANY) else { return 0 };
+    let waiting_ns = thread.part_ns(TimePart::WaitingForGpu).saturating_add(blocked_launches_ns(case));
+    let rapid_ns = rapid_ns(case).min(thread.wall_ns().saturating_sub(waiting_ns));
+    let other_ns = thread.wall_ns().saturating_sub(waiting_ns).saturating_sub(rapid_ns);
+    part(thread.wall_ns(), told).saturating_sub(other_ns).min(rapid_ns)
+}
+
+/// How long the thread did nothing but launch, from those of its launches that were seen one after the other.
+fn rapid_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let rows = case.situation.window.calls.rows.iter();
+    let launches = rows.filter(|call| call.thread == case.thread.id && case.situation.is_launch(call.op));
+    let (mut last_ns, mut seen, mut rapid_ns) = (None, 0u64, 0u64);
+    for call in launches {
+        let since_ns = last_ns.replace(call.start_ns).map(|last: u64| call.start_ns.saturating_sub(last));
+        seen += 1;
+        rapid_ns = rapid_ns.saturating_add(since_ns.filter(|&ns| ns <= CLOSE_NS).unwrap_or(0));
+    }
+    (rapid_ns as f64 / seen.max(1) as f64 * case.thread.launches as f64) as u64
 }
 
 /// Time on the CPU in launches beyond what a launch takes: they spin until the queue has a place.

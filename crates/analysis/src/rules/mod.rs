@@ -44,6 +44,8 @@ pub struct Rule {
     pub needs: &'static [CallClass],
     /// Causes that are superfluous once this one is found in the same process.
     pub explains_away: &'static [&'static str],
+    /// Causes that say the same of the same line.
+    pub explains_its_line: &'static [&'static str],
     /// What a thread does in the time that the cause takes; a GPU that is idle meanwhile is idle because of it.
     pub(crate) meanwhile: &'static [Did],
     /// False for what is as it should be and only explains.
@@ -62,6 +64,7 @@ impl Rule {
             page,
             needs: &[],
             explains_away: &[],
+            explains_its_line: &[],
             meanwhile: &[],
             is_problem: true,
             is_usual_when_low: false,

@@ -5,8 +5,9 @@
 //! At least half of the waits for the GPU follow the one before within 1.5 ms, with few launches in between.
 //! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor). What is
 //! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do. Only waits around
-//! which launches were seen count. In a storm most launches are not seen. Where hardly any were, the rule uses the mean
-//! distance of waits and the mean number of launches between them. Then the loss is an upper bound, and it is inferred.
+//! which launches were seen count. In a storm most launches are not seen, and some have none but copies. The rule then
+//! uses the mean distance of waits and the mean number of launches and copies between them. The loss is an upper bound,
+//! and it is inferred.
 //!
 //! # When it is not reported
 //! One wait at the end of a step is usual, however long it is: then the GPU is busy. So is a wait after a graph launch
@@ -28,11 +29,12 @@ pub const RULE: Rule = Rule {
     meanwhile: super::IN_CALLS,
     needs: &[CallClass::Sync],
     explains_away: &["gpu-busy"],
+    explains_its_line: &["host-compute"],
     ..Rule::new("sync-storm", "Waiting for the GPU too often", include_str!("sync_storm.rs"), Check::Thread(check))
 };
 
-/// So few launches between two waits, and waits so close to each other, are too many.
-const FEW_LAUNCHES: u64 = 16;
+/// So few launches and copies between two waits, and waits so close to each other, are too many.
+const LITTLE_WORK: u64 = 16;
 const CLOSE_NS: u64 = 1_500_000;
 const LEAST_CLOSE: f64 = 0.5;
 
@@ -52,7 +54,7 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let syncs: Vec<&CallSum> = thread.calls.iter().copied().filter(|sum| is_sync_point(case.situation, sum)).collect();
     let count = syncs.iter().fold(0u64, |all, sum| all.saturating_add(sum.calls));
     let gaps = Gaps::find(case, &syncs, count);
-    if gaps.count > 0 && share(gaps.count, gaps.syncs) >= LEAST_CLOSE {
+    if gaps.is_storm() {
         return case.judge(tell(case, &syncs, count, &gaps));
     }
     let (name, launches) = (case.name(), thread.launches);
@@ -126,7 +128,11 @@ struct Gaps {
 impl Gaps {
     fn find(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64) -> Self {
         let seen = Self::seen(case, syncs);
-        if seen.syncs >= ENOUGH_SYNCS { seen } else { Self::on_average(case, count).unwrap_or(seen) }
+        if seen.is_storm() && seen.syncs >= ENOUGH_SYNCS { seen } else { Self::on_average(case, count).unwrap_or(seen) }
+    }
+
+    fn is_storm(&self) -> bool {
+        self.count > 0 && share(self.count, self.syncs) >= LEAST_CLOSE
     }
 
     fn seen(case: &ThreadCase<'_, '_>, syncs: &[&CallSum]) -> Self {
@@ -139,7 +145,7 @@ impl Gaps {
                 let is_among_launches = call.start_ns.saturating_sub(last_launch_ns) <= CLOSE_NS;
                 gaps.syncs += u64::from(launches > 0 || is_among_launches);
                 if let Some(last) = last_sync.replace(call)
-                    && (1..=FEW_LAUNCHES).contains(&launches)
+                    && (1..=LITTLE_WORK).contains(&launches)
                 {
                     gaps.add(last, call);
                 }
@@ -155,8 +161,11 @@ impl Gaps {
     /// As if all waits were alike, where the mean one is close to the next.
     fn on_average(case: &ThreadCase<'_, '_>, count: u64) -> Option<Self> {
         let thread = case.thread;
-        let launches = part(count, LEAST_CLOSE).max(1)..=count.saturating_mul(FEW_LAUNCHES);
-        let is_close = thread.wall_ns() / count.max(1) <= CLOSE_NS && launches.contains(&thread.launches);
+        let usual = part(count, LEAST_CLOSE).max(1)..=count.saturating_mul(LITTLE_WORK);
+        let gives_work = |sum: &&&CallSum| case.situation.op(sum.op).is_some_and(|op| op.meaning.gives_work());
+        let work = thread.calls.iter().filter(gives_work);
+        let work = work.fold(0u64, |all, sum| all.saturating_add(sum.calls));
+        let is_close = thread.wall_ns() / count.max(1) <= CLOSE_NS && usual.contains(&work);
         let ns = thread.wall_ns().saturating_sub(thread.part_ns(TimePart::WaitingForGpu));
         is_close.then(|| Self { count, syncs: count, ns, evidence: Evidence::Inferred, cited: Vec::new() })
     }

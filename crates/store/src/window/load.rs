@@ -4,7 +4,7 @@ use gpuwhy_model::Span;
 use gpuwhy_window::{Scope, Window};
 
 use super::source::Source;
-use super::{calls, names, records, stacks, sums};
+use super::{calls, gpus, names, records, stacks, sums};
 use crate::{StoreError, Trace};
 
 impl Trace {
@@ -35,6 +35,7 @@ impl Trace {
         records::load(&source, &mut window)?;
         calls::load(&source, &mut window)?;
         stacks::load(&source, &mut window)?;
+        gpus::load(&source, &mut window)?;
         Ok(window)
     }
 }

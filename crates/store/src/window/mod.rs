@@ -1,6 +1,7 @@
 //! Loads a [`Window`](gpuwhy_window::Window) from the file.
 
 mod calls;
+mod gpus;
 mod load;
 mod names;
 mod records;

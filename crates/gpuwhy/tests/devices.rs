@@ -1,0 +1,76 @@
+//! What GPUs say of themselves: a trace keeps it, and the GPU's ledger believes it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::time::Duration;
+
+use gpuwhy_testbed::LaunchLoop;
+use serde_json::Value;
+use support::{Finished, Place, Tracing, gpuwhy, needs_root, output};
+
+/// A program that launches now and then on a GPU that says this of itself.
+fn traced(place: &Place, fake_nvml: &str) -> Finished {
+    let mut running = LaunchLoop::new(&place.testbed).rate(500.0).start().unwrap();
+    let pid = running.pid().to_string();
+    let file = place.file();
+    let mut command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", &pid]);
+    command.env("LD_LIBRARY_PATH", place.testbed.dir()).env("FAKE_NVML", fake_nvml);
+    let mut tracing = Tracing::start(command, file);
+    tracing.wait_ready();
+    running.go().unwrap();
+    running.slice(Duration::from_secs(4)).unwrap();
+    running.finish().unwrap();
+    let (status, finished) = tracing.wait_finished();
+    assert!(status.success(), "{status}");
+    finished
+}
+
+fn ledger(place: &Place) -> Value {
+    let (code, said, log) = output(gpuwhy(&["explain", place.file().to_str().unwrap(), "--phase", "all", "--json"]));
+    assert_eq!(code, 0, "{log}");
+    let explanation: Value = serde_json::from_str(&said).unwrap();
+    explanation["gpus"][0].clone()
+}
+
+#[test]
+fn root_how_much_a_gpu_works_by_its_own_word_is_kept_and_believed() {
+    needs_root();
+    let place = Place::new();
+    let finished = traced(&place, "25 1");
+    let said = |what: &str| {
+        let of = "FROM sample_values WHERE device = '0' AND name";
+        finished.number(&format!("SELECT CAST(round(1000 * {what}) AS INTEGER) {of} = 'gpu.utilization'"))
+    };
+    // Five in each of four seconds; those of the last one may come too late.
+    assert!(said("count(*)") >= 12_000, "{}", said("count(*)"));
+    assert_eq!((said("min(value)"), said("max(value)")), (250, 250));
+    assert_eq!(said("(count(*) - count(DISTINCT at_ns))"), 0, "nothing twice");
+    assert_eq!(
+        finished.number("SELECT CAST(max(value) AS INTEGER) FROM sample_values WHERE name = 'gpu.processes'"),
+        1
+    );
+    let used = "SELECT CAST(max(value) AS INTEGER) FROM sample_values WHERE name = 'gpu.memory.used'";
+    assert_eq!(finished.number(used), 4 << 30);
+    let gpu = ledger(&place);
+    assert_eq!((&gpu["known_by"], &gpu["idle_share"]), (&"explicit".into(), &0.75.into()), "{gpu:#}");
+    assert_eq!(gpu["unknown_ns"], 0, "{gpu:#}");
+}
+
+#[test]
+fn root_a_gpu_that_somebody_else_uses_too_says_nothing_about_this_program() {
+    needs_root();
+    let place = Place::new();
+    traced(&place, "25 2");
+    let gpu = ledger(&place);
+    assert_ne!(gpu["known_by"], "explicit", "{gpu:#}");
+}
+
+#[test]
+fn root_a_library_that_cannot_say_anything_is_no_trouble() {
+    needs_root();
+    let place = Place::new();
+    let finished = traced(&place, "none");
+    assert_eq!(finished.number("SELECT count(*) FROM sample_values WHERE name LIKE 'gpu.%'"), 0);
+    assert_ne!(ledger(&place)["known_by"], "explicit");
+}

@@ -1,0 +1,96 @@
+// A libnvidia-ml with one GPU, which says of itself what FAKE_NVML says: "BUSY_PERCENT PROCESSES".
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { GPU_UTILIZATION_SAMPLES = 1 };
+enum { UNSIGNED_INT = 1 };
+enum { SAMPLE_US = 200 * 1000, KEPT = 100 };
+
+struct sample {
+    unsigned long long timestamp;
+    union {
+        double number;
+        unsigned int count;
+        unsigned long long large;
+    } value;
+};
+
+struct memory {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+
+static unsigned busy_percent, processes;
+
+EXPORT int nvmlInit_v2(void)
+{
+    const char *said = getenv("FAKE_NVML");
+    return said && sscanf(said, "%u %u", &busy_percent, &processes) == 2 ? SUCCESS : NOT_FOUND;
+}
+
+EXPORT int nvmlShutdown(void)
+{
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    *device = &busy_percent;
+    return index == 0 ? SUCCESS : NOT_FOUND;
+}
+
+static unsigned long long now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000ull + now.tv_nsec / 1000;
+}
+
+// One for each fifth of a second, as long as they are kept.
+EXPORT int nvmlDeviceGetSamples(void *device, int kind, unsigned long long seen_us, int *type, unsigned *count,
+                                struct sample *samples)
+{
+    (void)device;
+    if (kind != GPU_UTILIZATION_SAMPLES)
+        return NOT_SUPPORTED;
+    unsigned long long last = now_us() / SAMPLE_US, first = last - KEPT;
+    if (seen_us / SAMPLE_US + 1 > first)
+        first = seen_us / SAMPLE_US + 1;
+    if (first > last)
+        return NOT_FOUND;
+    *type = UNSIGNED_INT;
+    if (samples) {
+        for (unsigned at = 0; at <= last - first && at < *count; at++) {
+            samples[at].timestamp = (first + at) * SAMPLE_US;
+            samples[at].value.count = busy_percent;
+        }
+    }
+    *count = last - first + 1;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *infos)
+{
+    (void)device, (void)infos;
+    *count = processes;
+    return processes ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory)
+{
+    (void)device;
+    memory->total = 16ull << 30, memory->reserved = 0;
+    memory->free = 12ull << 30, memory->used = 4ull << 30;
+    return SUCCESS;
+}

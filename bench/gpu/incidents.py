@@ -11,6 +11,10 @@ the findings. A healthy run is right when it has no finding of medium or high se
 Culprit and line are compared where the cause is right. Prints the table last and writes incidents.json after each run;
 with --keep the traces too, which `gpuwhy explain` reads anywhere. Needs root.
 
+    python3 bench/gpu/incidents.py --again FOLDER [--gpuwhy target/release/gpuwhy] [--out .]
+
+explains the traces anew that --keep brought home into FOLDER, with another build and without a GPU.
+
     python3 bench/gpu/incidents.py --report docs/results/gpu-incidents-*.json > docs/incidents.md
 """
 
@@ -26,7 +30,7 @@ from pathlib import Path
 
 import machine
 import measured_code
-from kept_traces import KeptTraces
+from kept_traces import KeptTraces, unpack
 
 HERE = Path(__file__).resolve().parent / "incidents"
 # Imports, models and the tracer's start and end.
@@ -38,6 +42,8 @@ def main() -> int:
     if sys.argv[1:2] == ["--report"]:
         return report_on([Path(name) for name in sys.argv[2:]])
     options = parse_arguments()
+    if options.again:
+        return explain_again(options)
     deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
@@ -68,6 +74,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--strength", default="strong", choices=["strong", "weak"])
     parser.add_argument("--modes", type=names, default=["fault", "healthy"])
     parser.add_argument("--only", type=names, default=[])
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="explain kept traces with this build")
     parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
     if not options.gpuwhy.exists():
@@ -116,12 +123,41 @@ def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int, ke
             return {**run, "verdict": "broken", "error": (done.stderr or done.stdout)[-600:]}
         run["steps"] = told.get("steps")
         kept.keep(trace, f"{program.parent.name}-{program.stem}-{mode}-{seed}-{options.strength}")
-        asked = subprocess.run(
-            [str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True, timeout=60
-        )
-        if asked.returncode != 0:
-            return {**run, "verdict": "broken", "error": asked.stderr[-600:]}
-        return {**run, **score(json.loads(asked.stdout), truth, mode, options.strength, program)}
+        return {**run, **explained(options, trace, truth, mode, options.strength, program)}
+
+
+def explained(options: argparse.Namespace, trace: Path, truth: dict, mode: str, strength: str, program: Path) -> dict:
+    command = [str(options.gpuwhy), "explain", str(trace), "--json"]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if asked.returncode != 0:
+        return {"verdict": "broken", "error": asked.stderr[-600:]}
+    return score(json.loads(asked.stdout), truth, mode, strength, program)
+
+
+def explain_again(options: argparse.Namespace) -> int:
+    """What this build says of traces that another one has written, in the order in which they were."""
+    report = json.loads((options.again / "incidents.json").read_text())
+    traced_by = report["commit"]
+    report.update(measured_code.describe(), traced_by=traced_by)
+    report["note"] = f"The traces are of build {traced_by}, explained anew."
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(sorted(options.again.glob("traces-*.tar")), Path(folder))
+        report["runs"] = [run_again(options, run, Path(folder)) for run in report["runs"]]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
+    print_table(report["runs"])
+    return 0
+
+
+def run_again(options: argparse.Namespace, run: dict, folder: Path) -> dict:
+    which = {key: run[key] for key in ("set", "program", "mode", "seed", "strength")}
+    trace = folder / f"{'-'.join(map(str, which.values()))}.db"
+    if not trace.exists():
+        return run
+    program = HERE / run["set"] / f"{run['program']}.py"
+    truth = truth_of(program)
+    again = explained(options, trace, truth, run["mode"], run["strength"], program)
+    return {**which, "expected": truth["cause"], "steps": run["steps"], **again}
 
 
 def last_json(output: str) -> dict | None:

@@ -33,3 +33,11 @@ class KeptTraces:
             member = tarfile.TarInfo(name)
             member.size = len(packed)
             archive.addfile(member, BytesIO(packed))
+
+
+def unpack(archives: list[Path], folder: Path) -> None:
+    for archive in archives:
+        with tarfile.open(archive) as members:
+            for member in members:
+                name = Path(member.name).name.removesuffix(".xz")
+                (folder / name).write_bytes(lzma.decompress(members.extractfile(member).read()))

@@ -394,7 +394,8 @@ def report_on(file: Path) -> int:
     kept = json.loads(file.read_text())
     on = kept["machine"]
     print("# The GPU's ledger\n")
-    print("How long the GPU had nothing to do is inferred from what the host asks of it. Here that is compared with")
+    print("How long the GPU had nothing to do is its own word where the driver tells (NVML), and inferred from what the host")
+    print("asks of it otherwise. Here that is compared with")
     print("CUPTI's records of each kernel, copy and memset of the same run (`bench/gpu/kernel_records.c`): idle is when")
     print(f"none of them ran. Each program runs for {kept['seconds']:g} s with default settings.")
     print("`bench/gpu/ledger.py` runs them and writes this page.\n")

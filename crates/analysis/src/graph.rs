@@ -54,6 +54,8 @@ pub struct Blame {
     pub unattributed_ns: u64,
     /// The part of the rest whose waker was inferred.
     pub inferred_ns: u64,
+    /// The GPU worked for whoever held the victim up: nobody is to blame.
+    pub gpu_worked_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -236,10 +238,11 @@ impl Walk<'_, '_> {
     }
 
     fn add(&mut self, path: &[ThreadId], activity: Activity, ns: u64) {
-        if ns == 0 {
-            return;
+        if activity == Activity::Waiting(WaitClass::Gpu) {
+            add(&mut self.blame.gpu_worked_ns, ns);
+        } else if ns > 0 {
+            add(self.path_blame(path).by_activity.entry(activity).or_default(), ns);
         }
-        add(self.path_blame(path).by_activity.entry(activity).or_default(), ns);
     }
 
     /// Paths are kept without the victim.

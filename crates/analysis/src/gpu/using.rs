@@ -83,7 +83,7 @@ impl IdleUse {
         for idle in &own {
             found.add(situation, thread, idle, &calls);
         }
-        found.grow_to(all_ns);
+        found.scale_to(all_ns);
         found.stacks = found.stacks_in(situation, thread);
         // Where idle times are seen now and then, hardly any stack falls into them.
         if found.stacks.len() < ENOUGH_STACKS && gpus.iter().any(|gpu| gpu.growth > 1.0) {
@@ -110,14 +110,14 @@ impl IdleUse {
         }
     }
 
-    fn grow_to(&mut self, all_ns: u64) {
-        if self.ns == 0 || all_ns <= self.ns {
+    fn scale_to(&mut self, all_ns: u64) {
+        if self.ns == 0 {
             return;
         }
         let factor = all_ns as f64 / self.ns as f64;
-        let grown = |ns: u64| (ns as f64 * factor) as u64;
-        self.by_activity.values_mut().for_each(|ns| *ns = grown(*ns));
-        (self.ns, self.inferred_ns) = (all_ns, grown(self.inferred_ns));
+        let scaled = |ns: u64| (ns as f64 * factor) as u64;
+        self.by_activity.values_mut().for_each(|ns| *ns = scaled(*ns));
+        (self.ns, self.inferred_ns) = (all_ns, scaled(self.inferred_ns));
     }
 
     /// How long it did one of these.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, Severity, TargetId, ThreadId};
+use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
 
 use super::takers::Takers;
 use crate::case::{Draft, ThreadCase, edge, thread_culprit};
@@ -13,7 +13,7 @@ use crate::places;
 use crate::situation::Situation;
 use crate::waiting::Waiting;
 use crate::waits::{ClassSum, longest};
-use crate::words::{duration, percent, share};
+use crate::words::{duration, part, percent, share};
 
 /// Waits that somebody else is to blame for, as a rule sees them.
 pub(super) struct BlamedWaits {
@@ -42,7 +42,10 @@ pub(super) fn blame(case: &ThreadCase<'_, '_>, waits: &BlamedWaits) -> Blamed {
     let is_asked = |waiting: &Waiting<'_>| waiting.class == Some(waits.class);
     let blame = graph::blame(case.situation, case.thread.id, is_asked, waits.follows);
     let culprit = blame.culprit(case.situation);
-    Blamed { sum: case.thread.waits.get(waits.class), blame, culprit }
+    let mut sum = case.thread.waits.get(waits.class);
+    // Nothing is lost while the GPU works for whoever is waited for.
+    sum.ns = sum.ns.saturating_sub(part(sum.ns, share(blame.gpu_worked_ns, blame.total_ns)));
+    Blamed { sum, blame, culprit }
 }
 
 /// A finding about such waits.
@@ -59,14 +62,8 @@ pub(super) fn draft(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Bla
         places: places(case, waits, blamed),
         calls_affected: blamed.sum.count,
         backing: Backing { share: backed(case.situation, blamed), records: blamed.sum.records },
-        most_severe: if is_gpus(blamed) { Severity::Low } else { Severity::High },
         ..Draft::new(waits.cause, lost_ns, summary(case, waits, blamed), chain)
     }
-}
-
-/// Whoever holds others up because the GPU works for it leaves nothing idle.
-fn is_gpus(blamed: &Blamed) -> bool {
-    blamed.culprit.as_ref().is_some_and(|culprit| culprit.main_activity() == Activity::Waiting(WaitClass::Gpu))
 }
 
 /// What the culprit was doing, then where the victim waited for it.

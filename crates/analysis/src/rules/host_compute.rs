@@ -31,8 +31,10 @@ pub const RULE: Rule = Rule {
     )
 };
 
-/// A smaller share of the time is not worth an alarm.
-const NOTABLE: f64 = 0.2;
+/// A smaller share of the time is not worth an alarm: every program computes something between two steps. Where the GPU
+/// does not say itself how long it was idle, it is an estimate.
+const NOTABLE: f64 = 0.1;
+const NOTABLE_ESTIMATE: f64 = 0.2;
 
 const FIX: &[&str] = &[
     "Do it before the GPU is waited for, or in another process (num_workers, a queue), so that it overlaps with the GPU's work.",
@@ -78,6 +80,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         "The GPU had nothing to do for {} of the time while {name} computed in its own code{at}.",
         percent(case.share(lost_ns))
     );
+    let notable = if case.thread.idle_told.is_some() { NOTABLE } else { NOTABLE_ESTIMATE };
     Draft {
         culprit: Some(
             case.own_process(format!("computes {} of its time while the GPU is idle", percent(case.share(lost_ns)))),
@@ -86,8 +89,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         places,
         calls_affected: idle.spans.len() as u64,
         backing: Backing::SUMS,
-        // Every program computes something between two steps.
-        most_severe: if case.share(lost_ns) < NOTABLE { Severity::Low } else { Severity::High },
+        most_severe: if case.share(lost_ns) < notable { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
 }

@@ -4,9 +4,9 @@
 //! As long as it has a CPU, the thread hardly ever waits for the GPU (at most a tenth of the time), and spends at least
 //! four fifths on launching and on its own code between launches, of which launch calls alone are more than a third.
 //! Or there are times in which the GPU keeps up with the launches: the wait that follows takes at most a twentieth of the
-//! time in which they were made. Then launch calls must take more than a third of these times, or come every 30 us: what
-//! a framework does for each of them belongs to launching. Or the GPU says that it was idle for longer than the thread did
-//! anything else than launch in rapid succession and wait for it: then it idled between launches.
+//! time in which they were made. Then launch calls must take more than a third of these times.
+//! Or the GPU says that it was idle for longer than the thread did anything else than wait for it and launch every 30 us
+//! or faster: then it idled between launches. What a framework does for each of them belongs to launching.
 //!
 //! # When it is not reported
 //! Launches that block because the GPU's queue is full are waits for the GPU. A program that computes on the CPU
@@ -71,12 +71,9 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         let told = format!("the GPU says that it was idle {} of the time", percent(thread.idle_told.unwrap_or(0.0)));
         return case.judge(tell(case, between_ns, thread.launches, told));
     }
-    let is_close = feeding.ns / feeding.launches.max(1) <= CLOSE_NS && case.share(feeding.ns) >= NOTABLE;
-    let is_launching = share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING;
-    if (is_close || is_launching) && feeding.launches >= MANY {
+    if share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING && feeding.launches >= MANY {
         let kept_up = format!("the GPU was done with them as soon as they came, for {}", duration(feeding.ns));
-        let lost_ns = if is_launching { feeding.launching_ns } else { feeding.ns };
-        return case.judge(tell(case, lost_ns, feeding.launches, kept_up));
+        return case.judge(tell(case, feeding.launching_ns, feeding.launches, kept_up));
     }
     let (launching, waiting) = (percent(case.share(launching_ns)), percent(waiting));
     let why = format!("{} launched {launching} of its time and waited {waiting} for the GPU", case.name());

@@ -38,6 +38,7 @@ const SCENARIO: &[&str] = &[
     "scenario_options.c",
     "scenario_peers.c",
     "scenario_plain.c",
+    "scenario_ranks.c",
     "scenario_steps.c",
     "scenario_storage.c",
     "scenario_truth.c",

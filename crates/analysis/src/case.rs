@@ -251,7 +251,7 @@ pub(crate) fn victim(situation: &Situation<'_>, thread: ThreadId) -> Victim {
         pid: process.map_or(0, |process| process.pid),
         tid: facts.map_or(0, |facts| facts.tid),
         comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
-        rank: None,
+        rank: situation.rank(thread),
         device: device.map(u32::from),
         cgroup: process.map(|process| process.cgroup.clone()).filter(|cgroup| !cgroup.is_empty()),
         container: process.and_then(|process| process.container_id.clone()),

@@ -21,6 +21,7 @@
 mod case;
 mod causes;
 mod class;
+mod cohorts;
 mod confidence;
 mod coverage;
 mod dispatcher;

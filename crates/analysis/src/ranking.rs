@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gpuwhy_model::{Cause, Evidence, Finding, RuledOut, Severity};
+use gpuwhy_model::{Cause, Edge, Evidence, Finding, RuledOut, Severity};
 
 use crate::case::Verdict;
 use crate::rules;
@@ -106,6 +106,20 @@ fn drop_explained(findings: &mut Vec<Finding>) {
     let is_needed: Vec<bool> = findings.iter().map(is_needed).collect();
     let mut is_needed = is_needed.into_iter();
     findings.retain(|_| is_needed.next().unwrap_or(true));
+    drop_parts(findings);
+}
+
+/// What is a later part of another finding's chain is told there.
+fn drop_parts(findings: &mut Vec<Finding>) {
+    let rests: Vec<(Severity, Vec<Edge>)> =
+        findings.iter().map(|finding| (finding.severity, finding.chain.edges().skip(1).cloned().collect())).collect();
+    findings.retain(|finding| {
+        let first = finding.chain.edges().next();
+        let is_part = |(severity, rest): &(Severity, Vec<Edge>)| {
+            *severity >= finding.severity && rest.iter().any(|edge| Some(edge) == first)
+        };
+        !rests.iter().any(is_part)
+    });
 }
 
 fn explains_away(finding: &Finding, other: &Finding) -> bool {

@@ -114,6 +114,13 @@ impl<'w> Situation<'w> {
         self.process_id(thread).and_then(|process| self.window.processes.get(&process))
     }
 
+    /// The rank of a thread's process in its largest communicator, where it has one.
+    pub fn rank(&self, thread: ThreadId) -> Option<u32> {
+        let process = self.process_id(thread)?;
+        let own = self.window.collectives.rows.iter().filter(|one| self.process_id(one.thread) == Some(process));
+        own.max_by_key(|one| one.ranks).map(|one| one.rank)
+    }
+
     /// Processes that use a GPU, of those that are asked about.
     pub fn job(&self) -> BTreeSet<ProcessId> {
         let users = self.calls.keys().filter_map(|&thread| self.process_id(thread));

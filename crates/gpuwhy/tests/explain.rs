@@ -83,9 +83,13 @@ impl Run {
         first.is_some_and(|first| first["cause"] == cause && (is_culprit(first) || self.is_a_neighbours(first)))
     }
 
-    /// Somebody else on this machine takes the CPU: true, and nothing that the scenario is about.
+    /// Somebody else on this machine takes the CPU, of one rank more than of the others: true, and nothing that the scenario
+    /// is about.
     fn is_a_neighbours(&self, finding: &Value) -> bool {
-        finding["cause"] == "cpu-preempted" && is_by(finding, &self.neighbours)
+        let detail = finding["culprit"]["detail"].as_str().unwrap_or_default();
+        let is_named = |pid: &u32| detail.contains(&format!("({pid})"));
+        (finding["cause"] == "cpu-preempted" && is_by(finding, &self.neighbours))
+            || (finding["cause"] == "straggler" && self.neighbours.iter().any(is_named))
     }
 }
 
@@ -150,6 +154,7 @@ scenarios! {
     out_of_memory = "out-of-memory",
     leak = "leak",
     oom = "oom",
+    late_rank = "late-rank",
     long_kernels = "long-kernels",
     app_computes = "app-computes",
     sleeps_on_purpose = "sleeps-on-purpose",

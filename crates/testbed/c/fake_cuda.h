@@ -17,6 +17,7 @@ enum fake_mode {
     FAKE_LAUNCH, // use this much CPU time, then give the GPU a kernel to work on
     FAKE_AWAIT,  // sleep until the GPU has done the calling thread's kernels
     FAKE_SPIN,   // the same without leaving the CPU
+    FAKE_MEET,   // sleep until the GPU has done the calling thread's kernels, then call the hook
 };
 
 typedef void (*fake_hook)(const char *symbol);

@@ -101,6 +101,11 @@ int follow_plan(const struct plan *plan)
     case FAKE_AWAIT:
         sleep_until(gpu_done_ns());
         break;
+    case FAKE_MEET:
+        sleep_until(gpu_done_ns());
+        if (current_hook)
+            current_hook(plan->symbol);
+        break;
     case FAKE_SPIN:
         while (monotonic_ns() < gpu_done_ns())
             ;

@@ -86,5 +86,6 @@ extern const struct fault sync_per_op, tiny_kernels, pageable_copy, module_per_s
 extern const struct fault capture_per_step, slow_ioctl;                              // scenario_calls.c
 extern const struct fault long_kernels, app_computes, sleeps_on_purpose;             // scenario_plain.c
 extern const struct fault oom;                                                       // scenario_oom.c
+extern const struct fault late_rank;                                                 // scenario_ranks.c
 
 #endif

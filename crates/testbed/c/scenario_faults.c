@@ -15,6 +15,7 @@ static const struct fault *const faults[] = {
     &sync_per_op, &tiny_kernels, &pageable_copy, &module_per_step, &capture_per_step, &slow_ioctl,
     &long_kernels, &app_computes, &sleeps_on_purpose,
     &oom,
+    &late_rank,
 };
 // clang-format on
 

@@ -73,6 +73,7 @@ scenarios! {
     out_of_memory = "out-of-memory": None,
     leak = "leak": None,
     oom = "oom": None,
+    late_rank = "late-rank": TimeInFault,
     long_kernels = "long-kernels": FewerSteps,
     app_computes = "app-computes": FewerSteps,
     sleeps_on_purpose = "sleeps-on-purpose": FewerSteps,

@@ -47,6 +47,8 @@ pub struct Window {
     pub watched: Vec<Span>,
     /// Calls that allocated or freed memory.
     pub memory_calls: Covered<Call>,
+    /// Collective operations of which it is known who asked for them.
+    pub collectives: Covered<Collective>,
     /// Those that calls and stretches cite; of very many, the ones in which most time passed.
     pub stacks: BTreeMap<StackId, LoadedStack>,
     /// Where threads were seen running, one for each thread and stack.
@@ -92,6 +94,20 @@ impl<T> Covered<T> {
     pub fn covered_ns(&self) -> u64 {
         self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.ns()))
     }
+}
+
+/// A collective operation, as one of its ranks asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collective {
+    pub start_ns: u64,
+    pub thread: ThreadId,
+    pub op: OpId,
+    /// The same number for all ranks.
+    pub communicator: i64,
+    pub rank: u32,
+    pub ranks: u32,
+    /// Its place in the order of the communicator, the same for all ranks.
+    pub sequence: u64,
 }
 
 /// A run of the tracer, as far as it says what is missing.

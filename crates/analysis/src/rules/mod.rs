@@ -23,6 +23,7 @@ mod oom_kill;
 mod output_blocked;
 mod page_fault;
 mod pageable_copy;
+mod straggler;
 mod sync_storm;
 mod takers;
 
@@ -87,6 +88,7 @@ pub(crate) enum Check {
 /// Every rule. A new one is its file and its line here: its word joins the closed list of causes, and its title, its page
 /// and what it explains away follow.
 pub const RULES: &[Rule] = &[
+    straggler::RULE,
     cpu_preempted::RULE,
     cpu_throttled::RULE,
     lock_wait::RULE,

@@ -6,7 +6,7 @@ use gpuwhy_model::{
     Call, CpuTaker, Explanation, Finding, Histogram, KernelWork, ModuleId, OpId, Process, ProcessId, Severity, Span,
     StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
-use gpuwhy_window::{CallSecond, CallSum, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
+use gpuwhy_window::{CallSecond, CallSum, Collective, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 
 pub const START_NS: u64 = 1_790_000_000_000_000_000;
 pub const US: u64 = 1_000;
@@ -25,6 +25,7 @@ const OPS: &[&str] = &[
     "cuStreamBeginCapture",
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
+    "ncclAllReduce",
 ];
 
 pub fn op(name: &str) -> OpId {
@@ -173,6 +174,13 @@ impl Scene {
         let inside = Some(op("cuStreamSynchronize"));
         self.stretch(thread, start_ns, Off { op: inside, ..Off::blocked(WaitReason::Other, gpu_ns) });
         start_ns + gpu_ns
+    }
+
+    /// A rank asks for an all-reduce.
+    pub fn all_reduce(&mut self, thread: ThreadId, start_ns: u64, rank: u32, ranks: u32, sequence: u64) {
+        let start_ns = self.call(thread, "ncclAllReduce", start_ns, 10 * US).start_ns;
+        let op = op("ncclAllReduce");
+        self.window.collectives.rows.push(Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence });
     }
 
     /// Sums up the calls and puts everything in the order of time.

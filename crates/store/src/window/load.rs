@@ -4,7 +4,7 @@ use gpuwhy_model::Span;
 use gpuwhy_window::{Scope, Window};
 
 use super::source::Source;
-use super::{calls, gpus, names, records, stacks, sums};
+use super::{calls, collectives, gpus, names, records, stacks, sums};
 use crate::{StoreError, Trace};
 
 impl Trace {
@@ -34,6 +34,7 @@ impl Trace {
         stacks::load_sums(&source, scope, &mut window)?;
         records::load(&source, &mut window)?;
         calls::load(&source, &mut window)?;
+        collectives::load(&source, &mut window)?;
         stacks::load(&source, &mut window)?;
         gpus::load(&source, &mut window)?;
         Ok(window)

@@ -1,6 +1,7 @@
 //! Loads a [`Window`](gpuwhy_window::Window) from the file.
 
 mod calls;
+mod collectives;
 mod gpus;
 mod load;
 mod names;

@@ -12,6 +12,7 @@ mod locks;
 mod memory;
 mod need;
 mod plain;
+mod ranks;
 mod running;
 mod stage;
 mod storage;
@@ -57,6 +58,7 @@ pub const SCENARIOS: &[Scenario] = &[
     memory::OUT_OF_MEMORY,
     memory::LEAK,
     memory::OOM,
+    ranks::LATE_RANK,
     plain::LONG_KERNELS,
     plain::APP_COMPUTES,
     plain::SLEEPS_ON_PURPOSE,

@@ -1,0 +1,134 @@
+//! One rank of a job asks for collective operations later than the others, and all of them wait for it.
+//!
+//! # How it is detected
+//! A call that takes part in a collective operation tells its communicator, its rank and its place in the order of the
+//! communicator. So it is known of each operation who was the last to ask for it, and how long after the one before.
+//! The rank that was last for most of the time is named, with what held it up by its own records.
+//!
+//! # When it is not reported
+//! Ranks that are late in turn are balanced. A rank that is late while the others have other work on the GPU holds
+//! nobody up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen
+//! say nothing.
+//!
+//! # How to fix it
+//! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
+//! differently.
+
+use std::collections::BTreeSet;
+
+use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, TimePart};
+
+use super::{Check, RULES, Rule, advice};
+use crate::case::{Draft, JobCase, ThreadCase, Verdict, edge, thread_culprit};
+use crate::cohorts::{Cohort, Rank, cohorts};
+use crate::confidence::Backing;
+use crate::dispatcher::Dispatcher;
+use crate::words::{duration, percent};
+
+pub const RULE: Rule = Rule {
+    needs: &[CallClass::Collective],
+    ..Rule::new("straggler", "One rank is late", include_str!("straggler.rs"), Check::Job(check))
+};
+
+/// Fewer operations say nothing about a rank.
+const LEAST_OPERATIONS: u64 = 8;
+
+/// How many times as late as the others are on the average.
+const TIMES_LATER: u64 = 3;
+
+const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do than the others."];
+
+fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
+    let mut cohorts = cohorts(case.situation.window);
+    cohorts.retain(|cohort| cohort.operations >= LEAST_OPERATIONS);
+    cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.latest().map(|(rank, _)| rank.late_ns)));
+    // The same ranks may have several communicators: who is late is late in all of them.
+    let mut told = BTreeSet::new();
+    let mut verdicts = Vec::new();
+    for cohort in &cohorts {
+        let Some(late) = late(cohort) else { continue };
+        let process = case.situation.process_id(late.thread);
+        if told.insert(process) {
+            verdicts.extend(cohort.ranks.iter().filter_map(|rank| waits(case, cohort, late, rank)));
+        }
+    }
+    if verdicts.is_empty() {
+        let why = if cohorts.is_empty() {
+            "ranks asked for no collective operations"
+        } else {
+            "no rank was later than the others"
+        };
+        verdicts.push(Verdict::ruled_out(RULE.cause, why.to_owned()));
+    }
+    verdicts
+}
+
+fn late(cohort: &Cohort) -> Option<&Rank> {
+    let (late, others_ns) = cohort.latest()?;
+    (late.late_ns > others_ns.saturating_mul(TIMES_LATER)).then_some(late)
+}
+
+/// What another rank has of it.
+fn waits(case: &JobCase<'_, '_>, cohort: &Cohort, late: &Rank, rank: &Rank) -> Option<Verdict> {
+    let situation = case.situation;
+    let waiting_ns = |thread: &&Dispatcher<'_>| thread.part_ns(TimePart::WaitingForGpu);
+    let thread = of_rank(case, rank).max_by_key(waiting_ns).filter(|_| rank.number != late.number)?;
+    let lost_ns = late.late_ns.min(waiting_ns(&thread));
+    let victim = ThreadCase { situation, dispatchers: case.dispatchers, thread };
+    let op = situation.op(late.op).map_or("a collective operation", |op| op.name.as_str());
+    let (name, late_name, of) = (victim.name(), situation.name(late.thread), cohort.ranks.len());
+    let waited = format!("{name}, rank {}, waited {} for other ranks after {op}", rank.number, duration(lost_ns));
+    let came = format!(
+        "rank {} of {of}, {late_name}, was the last to ask in {} of {} operations, by {} in all",
+        late.number,
+        late.last,
+        cohort.operations,
+        duration(late.late_ns)
+    );
+    let mut chain = Chain::starting(edge(waited, Evidence::Inferred, lost_ns, Vec::new()));
+    chain = chain.then(edge(came, Evidence::Observed, late.late_ns, late.cited()));
+    let own = own_cause(case, late);
+    for one in own.iter().flat_map(|own| own.chain.edges()) {
+        chain = chain.then(one.clone());
+    }
+    let why =
+        own.as_ref().map_or_else(|| "why is not seen".to_owned(), |own| own.summary.trim_end_matches('.').to_owned());
+    let share = percent(victim.share(lost_ns));
+    let summary =
+        format!("Rank {} of {of} is late: {name} waited {share} of its time for {late_name}. {why}.", late.number);
+    Some(victim.judge(Draft {
+        culprit: Some(thread_culprit(situation, late.thread, format!("rank {} of {of}: {why}", late.number))),
+        fix: own.as_ref().map_or_else(|| advice(FIX), |own| own.fix.clone()),
+        places: own.map_or_else(Vec::new, |own| own.r#where.iter().map(as_culprits).collect()),
+        calls_affected: late.last,
+        backing: Backing { share: 1.0, records: late.last },
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }))
+}
+
+/// The threads of a rank that feed a GPU.
+fn of_rank<'s, 'w>(case: &'s JobCase<'s, 'w>, rank: &Rank) -> impl Iterator<Item = &'s Dispatcher<'w>> {
+    let process = case.situation.process_id(rank.thread);
+    case.dispatchers.iter().filter(move |thread| thread.process_id == process)
+}
+
+/// What takes most of the late rank's time.
+fn own_cause(case: &JobCase<'_, '_>, late: &Rank) -> Option<Finding> {
+    let mut worst: Option<Finding> = None;
+    for thread in of_rank(case, late) {
+        let own = ThreadCase { situation: case.situation, dispatchers: case.dispatchers, thread };
+        for rule in RULES.iter().filter(|rule| rule.is_problem) {
+            let Check::Thread(check) = rule.check else { continue };
+            let Verdict::Found(found) = check(&own) else { continue };
+            if worst.as_ref().is_none_or(|worst| found.impact.lost_ns > worst.impact.lost_ns) {
+                worst = Some(*found);
+            }
+        }
+    }
+    worst
+}
+
+/// What the late rank's victim is there is the culprit here.
+fn as_culprits(place: &Place) -> Place {
+    Place { role: Role::Culprit, ..place.clone() }
+}

@@ -1,0 +1,61 @@
+//! Ranks that wait for each other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use gpuwhy_model::{Explanation, Severity};
+use support::*;
+
+const RANKS: u32 = 3;
+const STEP_NS: u64 = 40 * MS;
+
+/// Steps of 40 ms: each rank launches, asks for an all-reduce and waits for all others, one of them longer than the rest.
+fn job(late_ns: impl Fn(u64, u32) -> u64) -> Scene {
+    let mut scene = Scene::new(8 * S);
+    let threads: Vec<_> = (0..RANKS).map(|rank| scene.program(4000 + rank, "python")).collect();
+    for step in 0..200 {
+        let start_ns = step * STEP_NS;
+        let all_ns = start_ns + 5 * MS + (0..RANKS).map(|rank| late_ns(step, rank)).max().unwrap();
+        for (rank, &thread) in (0..).zip(&threads) {
+            let at_ns = start_ns + late_ns(step, rank);
+            for launch in 0..20 {
+                scene.call(thread, "cuLaunchKernel", at_ns + launch * 20 * US, 5 * US);
+            }
+            scene.all_reduce(thread, at_ns + MS, rank, RANKS, step);
+            scene.sync(thread, at_ns + 2 * MS, all_ns + 15 * MS - at_ns);
+        }
+    }
+    scene
+}
+
+fn told(explanation: &Explanation) -> Vec<&str> {
+    explanation.findings.iter().map(|finding| finding.cause.as_str()).collect()
+}
+
+#[test]
+fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
+    let explanation = job(|_, rank| if rank == 2 { 12 * MS } else { 0 }).explained();
+    let first = &explanation.findings[0];
+    assert_eq!((first.cause.as_str(), first.severity), ("straggler", Severity::High), "{explanation:#?}");
+    assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4002, 2), "{first:#?}");
+    assert!(first.summary.contains("Rank 2 of 3 is late"), "{}", first.summary);
+    assert!((first.impact.share - 0.3).abs() < 0.02, "{first:#?}");
+    let chain: Vec<&str> = first.chain.edges().map(|edge| edge.what.as_str()).collect();
+    assert!(chain.iter().any(|what| what.contains("200 of 200 operations")), "{chain:#?}");
+    // What holds it up is told with it, and not once more.
+    assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
+}
+
+#[test]
+fn ranks_that_are_late_in_turn_are_balanced() {
+    let explanation = job(|step, rank| if step % 3 == u64::from(rank) { 3 * MS } else { 0 }).explained();
+    assert!(!told(&explanation).contains(&"straggler"), "{explanation:#?}");
+}
+
+#[test]
+fn operations_that_not_all_ranks_were_seen_to_ask_for_say_nothing() {
+    let mut scene = job(|_, rank| if rank == 2 { 12 * MS } else { 0 });
+    scene.window.collectives.rows.retain(|one| one.rank != 0);
+    let explanation = scene.explained();
+    assert!(!told(&explanation).contains(&"straggler"), "{explanation:#?}");
+}

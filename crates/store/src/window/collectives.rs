@@ -1,0 +1,45 @@
+//! Collective operations, with which rank asked for them.
+
+use gpuwhy_model::{OpId, Span, ThreadId};
+use gpuwhy_window::{Collective, Window};
+use rusqlite::Row;
+
+use super::source::{Source, unsigned};
+
+/// The most that are kept in memory, about 50 bytes each.
+const MOST: usize = 200_000;
+
+/// Those whose communicator, rank and place are known.
+const SQL: &str = "
+    SELECT nccl_operands.start_ns, shapes.thread_id, shapes.op_id, nccl_operands.comm_id_hash,
+      coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq
+    FROM nccl_operands
+    CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
+    CROSS JOIN shapes ON shapes.id = calls.shape_id
+    CROSS JOIN threads ON threads.id = shapes.thread_id
+    LEFT JOIN split_ranks ON split_ranks.comm_id_hash = nccl_operands.comm_id_hash AND split_ranks.is_complete
+      AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle
+    WHERE nccl_operands.start_ns >= ? AND nccl_operands.start_ns < ?
+      AND nccl_operands.seq IS NOT NULL AND nccl_operands.comm_id_hash IS NOT NULL AND nccl_operands.child_id_hash IS NULL
+    ORDER BY nccl_operands.start_ns LIMIT ?";
+
+pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    if source.has("nccl_operands", "seq") {
+        let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
+        window.collectives = source.covered(SQL, span, MOST, collective)?;
+    }
+    Ok(())
+}
+
+fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
+    let (Some(rank), Some(ranks)) = (row.get(4)?, row.get(5)?) else { return Ok(None) };
+    Ok(Some(Collective {
+        start_ns: unsigned(row, 0)?,
+        thread: ThreadId(row.get(1)?),
+        op: OpId(row.get(2)?),
+        communicator: row.get(3)?,
+        rank,
+        ranks,
+        sequence: unsigned(row, 6)?,
+    }))
+}

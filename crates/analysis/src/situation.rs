@@ -53,8 +53,10 @@ impl<'w> Situation<'w> {
     fn is_feeder(&self, thread: ThreadId) -> bool {
         let Some(sum) = self.sum(thread) else { return false };
         let launches = self.calls(thread).iter().filter(|sum| self.is_launch(sum.op));
-        let (calls, seconds) = launches
-            .fold((0u64, 0u64), |(calls, seconds), sum| (calls.saturating_add(sum.calls), seconds.max(sum.seconds)));
+        let calls = launches.fold(0u64, |calls, sum| calls.saturating_add(sum.calls));
+        // Launches that are watched now and then are counted in the seconds when they are. Waits are always seen.
+        let telling = self.calls(thread).iter().filter(|sum| self.is_launch(sum.op) || self.is_wait(sum.op));
+        let seconds = telling.map(|sum| sum.seconds).max().unwrap_or(0);
         let is_habit = seconds as f64 >= LEAST_SHARE_OF_SECONDS * sum.seconds as f64
             && (seconds > 1 || sum.seconds < SECONDS_THAT_TELL);
         sum.times.wall_ns > 0 && calls >= LEAST_LAUNCHES && is_habit && !self.is_tracer(thread)

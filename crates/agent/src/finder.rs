@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, TrySendError, bounded};
-use gpuwhy_capture::FileMapped;
+use gpuwhy_capture::{Bell, FileMapped};
 use hashbrown::HashSet;
 
 use crate::discovery::{Discovery, Found};
@@ -50,7 +50,7 @@ impl Requests {
 
 /// Looks at these processes, at what the command that is to be started will use, and at what it is told of from then on,
 /// until the other side is dropped.
-pub fn start(procfs: Procfs, pids: Vec<u32>, command: Option<PathBuf>) -> (Requests, Receiver<FromFinder>) {
+pub fn start(procfs: Procfs, pids: Vec<u32>, command: Option<PathBuf>, bell: Bell) -> (Requests, Receiver<FromFinder>) {
     let (queue, inbox) = bounded(MOST_WAITING);
     let (outbox, found) = bounded(64);
     let missed = Missed::default();
@@ -60,6 +60,7 @@ pub fn start(procfs: Procfs, pids: Vec<u32>, command: Option<PathBuf>) -> (Reque
         inbox,
         missed: Arc::clone(&missed),
         outbox,
+        bell,
         early: Vec::new(),
     };
     // A closed channel means that the trace is over.
@@ -73,6 +74,8 @@ struct Finder {
     inbox: Receiver<FileMapped>,
     missed: Missed,
     outbox: Sender<FromFinder>,
+    /// A file that is in use already cannot wait.
+    bell: Bell,
     /// Files that were not mapped yet when they were looked for.
     early: Vec<Early>,
 }
@@ -140,6 +143,7 @@ impl Finder {
     }
 
     fn send(&mut self, found: Vec<Found>) -> Sent {
+        let is_urgent = !found.is_empty();
         let found = found.into_iter().map(|found| FromFinder::Found(Box::new(found)));
         let runtimes = self.discovery.runtimes.drain(..).map(FromFinder::Runtime);
         let users = self.discovery.users.drain(..).map(FromFinder::User);
@@ -148,7 +152,11 @@ impl Finder {
             .unusable
             .drain(..)
             .map(|bad| FromFinder::Note(format!("process {}: {} {}", bad.pid, bad.name.display(), bad.why)));
-        runtimes.chain(found).chain(users).chain(unusable).try_for_each(|message| self.outbox.send(message))
+        runtimes.chain(found).chain(users).chain(unusable).try_for_each(|message| self.outbox.send(message))?;
+        if is_urgent {
+            self.bell.ring();
+        }
+        Ok(())
     }
 }
 

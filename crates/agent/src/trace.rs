@@ -87,7 +87,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     let stacks = Stacks::start(tracer.stack_tables()?, procfs.clone(), naming.stack_receiver());
     let users = if options.target.is_limited() { pids } else { options.target.among(&procfs) };
     let command = options.target.command.as_deref().and_then(|command| command.first()).map(PathBuf::from);
-    let (requests, found) = finder::start(procfs.clone(), users, command);
+    let (requests, found) = finder::start(procfs.clone(), users, command, tracer.bell());
     let mut run = Run {
         governor: Governor::new(options.cost, options.keep_min_ns(), &tracer, Instant::now()),
         tracer: &mut tracer,
@@ -102,7 +102,6 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         learning_until: None,
         named_kernels: HashSet::new(),
         sampling: Sampling::start("/".as_ref()),
-        found_until: Instant::now(),
     };
     run.governor.allow_stacks(run.tracer);
     run.attach_first()?;
@@ -151,8 +150,6 @@ struct Run<'a> {
     /// Handles of launches whose kernel was asked for, with their process.
     named_kernels: HashSet<(u32, u64)>,
     sampling: Sampling,
-    /// Until then a file may be found that is in use already.
-    found_until: Instant,
 }
 
 /// How long to probe the functions that tell a running thread's device.
@@ -163,9 +160,6 @@ const MOST_KERNELS: usize = 1 << 16;
 const DRAIN_EVERY: Duration = Duration::from_millis(40);
 const DRAIN_FEW_EVERY: Duration = Duration::from_millis(100);
 const FEW: usize = 1000;
-/// A file that is mapped is looked at within this time, as a rule, and its first call is not far.
-const FOUND_WITHIN: Duration = Duration::from_millis(100);
-const LOOK_FOR_FOUND: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
@@ -279,8 +273,7 @@ impl Run<'_> {
                 return Ok(Ended::TargetsGone);
             }
             let due = self.governor.due_at(self.tracer).saturating_duration_since(Instant::now());
-            let found = if now < self.found_until { LOOK_FOR_FOUND } else { drain_again };
-            self.tracer.wait(drain_again.min(due).min(found));
+            self.tracer.wait(drain_again.min(due));
         }
     }
 
@@ -386,7 +379,6 @@ impl Run<'_> {
             Record::File(file) => {
                 self.stacks.tell(News::Mapped(file.pid));
                 self.requests.send(*file);
-                self.found_until = Instant::now() + FOUND_WITHIN;
             }
             _ => {}
         }

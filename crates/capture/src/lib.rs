@@ -33,6 +33,7 @@ pub use counts::{CountDelta, Hits};
 pub use image::{Image, Probe, interpreter};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};
+pub use ring::Bell;
 pub use run_time::Runs;
 pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTables, TableId, UnwindRow, WalkCount};
 pub use tracer::{Filter, Layers, Options, RunTime, StackAllowance, Tracer};

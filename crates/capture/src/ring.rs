@@ -3,8 +3,9 @@
 mod memory;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -56,7 +57,9 @@ impl Rings {
 
     pub fn reader(&self) -> Result<RingReader> {
         let rings = self.maps.iter().map(RingMemory::map).collect::<Result<_>>()?;
-        Ok(RingReader { rings, alarm: alarm(&self.maps)?, waiting: Vec::new(), malformed: 0 })
+        let bell = Bell::new()?;
+        let watched = self.maps.iter().map(AsFd::as_fd).chain([bell.0.as_fd()]);
+        Ok(RingReader { rings, alarm: alarm(watched)?, bell, waiting: Vec::new(), malformed: 0 })
     }
 }
 
@@ -64,16 +67,44 @@ impl Rings {
 pub struct RingReader {
     rings: Vec<RingMemory>,
     alarm: OwnedFd,
+    bell: Bell,
     /// Read already, but something earlier may still follow.
     waiting: Vec<Record>,
     malformed: u64,
+}
+
+/// Ends the reader's sleep from another thread.
+#[derive(Clone, Debug)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    fn new() -> Result<Self> {
+        // SAFETY: eventfd has no preconditions.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error()).context("create an eventfd");
+        }
+        // SAFETY: the descriptor was just created and is nobody else's.
+        Ok(Self(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    pub fn ring(&self) {
+        let one = 1u64;
+        // It fails only when nobody has slept for 2^64 rings.
+        // SAFETY: the descriptor is open, and there are as many bytes to read.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
+    }
 }
 
 /// At most this many records of one ring a pass, so that a flood on one CPU cannot hold up the others.
 const PASS: usize = 1 << 15;
 
 impl RingReader {
-    /// Sleeps until the time is up or the kernel side has something urgent.
+    pub fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    /// Sleeps until the time is up, the kernel side has something urgent, or the bell rings.
     pub fn wait(&self, time: Duration) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -128,8 +159,9 @@ impl RingReader {
     }
 }
 
-/// Goes off once for each wake-up from the kernel side, and not for records that were written without one.
-fn alarm(rings: &[MapHandle]) -> Result<OwnedFd> {
+/// Goes off once for each wake-up from the kernel side, and not for records that were written without one; and once for each
+/// ring of the bell.
+fn alarm<'a>(watched: impl Iterator<Item = BorrowedFd<'a>>) -> Result<OwnedFd> {
     // SAFETY: epoll_create1 has no preconditions.
     let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if fd < 0 {
@@ -137,11 +169,10 @@ fn alarm(rings: &[MapHandle]) -> Result<OwnedFd> {
     }
     // SAFETY: the descriptor was just created and is nobody else's.
     let alarm = unsafe { OwnedFd::from_raw_fd(fd) };
-    for ring in rings {
+    for one in watched {
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
-        let ring = ring.as_fd().as_raw_fd();
         // SAFETY: both descriptors are open and `event` outlives the call.
-        if unsafe { libc::epoll_ctl(alarm.as_raw_fd(), libc::EPOLL_CTL_ADD, ring, &mut event) } != 0 {
+        if unsafe { libc::epoll_ctl(alarm.as_raw_fd(), libc::EPOLL_CTL_ADD, one.as_raw_fd(), &mut event) } != 0 {
             return Err(io::Error::last_os_error()).context("watch a ring");
         }
     }

@@ -19,7 +19,7 @@ use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
 use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
-use crate::ring::{RingReader, Rings, monotonic_ns};
+use crate::ring::{Bell, RingReader, Rings, monotonic_ns};
 use crate::run_time::{Runs, run_time, time_programs};
 use crate::skeleton::types;
 use crate::stacks::{self, StackTables, WalkCount};
@@ -255,6 +255,11 @@ impl<File: Eq + Hash> Tracer<File> {
     pub fn looked_at(&mut self, file: &FileMapped) -> Result<()> {
         let mut maps = self.families.iter().filter_map(|family| family.seen_files.as_ref());
         maps.try_for_each(|seen| seen.update(&file.key(), &[1], MapFlags::ANY)).context("remember a file")
+    }
+
+    /// For other threads, to end the sleep.
+    pub fn bell(&self) -> Bell {
+        self.reader.bell()
     }
 
     /// Sleeps until it is time to drain.

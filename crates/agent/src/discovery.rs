@@ -182,7 +182,7 @@ impl Discovery {
 /// Only a hint for messages: files are recognised by what they export.
 pub fn has_telling_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ["libcuda.so", "libcudart", "libnccl", "librccl"].iter().any(|telling| name.contains(telling))
+    ["libcuda.so", "libcudart", "libamdhip64", "libnccl", "librccl"].iter().any(|telling| name.contains(telling))
 }
 
 /// Why a file could not be read, without the descriptor it was read by.

@@ -26,6 +26,7 @@ macro_rules! apis {
 
 mod cuda_driver;
 mod cuda_runtime;
+mod hip;
 mod nccl;
 mod table;
 mod words;
@@ -35,7 +36,7 @@ use gpuwhy_model::{Direction, Layer, Meaning, OwnOperands};
 pub use table::{Row, own_operands, row, rows};
 
 /// Every library that can be traced.
-pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, nccl::LIBRARY];
+pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, hip::LIBRARY, nccl::LIBRARY];
 
 /// A library, recognised by what it exports and not by its name.
 #[derive(Debug)]

@@ -19,6 +19,15 @@ const LAUNCHES: &[&str] = &[
     "cudaLaunchHostFunc",
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
+    "hipExtLaunchKernel",
+    "hipExtModuleLaunchKernel",
+    "hipGraphLaunch",
+    "hipLaunchCooperativeKernel",
+    "hipLaunchHostFunc",
+    "hipLaunchKernel",
+    "hipLaunchKernelExC",
+    "hipModuleLaunchCooperativeKernel",
+    "hipModuleLaunchKernel",
 ];
 
 const WAITS: &[&str] = &[
@@ -29,6 +38,10 @@ const WAITS: &[&str] = &[
     "cudaEventSynchronize",
     "cudaStreamSynchronize",
     "cudaThreadSynchronize",
+    "hipCtxSynchronize",
+    "hipDeviceSynchronize",
+    "hipEventSynchronize",
+    "hipStreamSynchronize",
 ];
 
 const FOLLOWED_ALLOCS: &[&str] = &[
@@ -49,6 +62,14 @@ const FOLLOWED_ALLOCS: &[&str] = &[
     "cudaMallocHost",
     "cudaMallocManaged",
     "cudaMallocPitch",
+    "hipExtMallocWithFlags",
+    "hipHostMalloc",
+    "hipHostRegister",
+    "hipMalloc",
+    "hipMallocAsync",
+    "hipMallocFromPoolAsync",
+    "hipMallocManaged",
+    "hipMallocPitch",
 ];
 
 const OTHER_ALLOCS: &[&str] = &[
@@ -60,6 +81,9 @@ const OTHER_ALLOCS: &[&str] = &[
     "cudaMalloc3DArray",
     "cudaMallocArray",
     "cudaMallocMipmappedArray",
+    "hipMalloc3DArray",
+    "hipMallocArray",
+    "hipMemCreate",
 ];
 
 const FOLLOWED_FREES: &[&str] = &[
@@ -71,6 +95,10 @@ const FOLLOWED_FREES: &[&str] = &[
     "cudaFreeAsync",
     "cudaFreeHost",
     "cudaHostUnregister",
+    "hipFree",
+    "hipFreeAsync",
+    "hipHostFree",
+    "hipHostUnregister",
 ];
 
 const OTHER_FREES: &[&str] = &[
@@ -82,16 +110,38 @@ const OTHER_FREES: &[&str] = &[
     "cudaFreeArray",
     "cudaFreeMipmappedArray",
     "cudaMemPoolTrimTo",
+    "hipFreeArray",
+    "hipMemPoolTrimTo",
+    "hipMemRelease",
 ];
 
-const HOST_MEMORY: &[&str] =
-    &["cuMemAllocHost", "cuMemHostAlloc", "cuMemHostRegister", "cudaHostAlloc", "cudaHostRegister", "cudaMallocHost"];
+const HOST_MEMORY: &[&str] = &[
+    "cuMemAllocHost",
+    "cuMemHostAlloc",
+    "cuMemHostRegister",
+    "cudaHostAlloc",
+    "cudaHostRegister",
+    "cudaMallocHost",
+    "hipHostMalloc",
+    "hipHostRegister",
+];
 
-const MANAGED_MEMORY: &[&str] =
-    &["cuMemAllocManaged", "cuMemPrefetchAsync", "cudaMallocManaged", "cudaMemPrefetchAsync"];
+const MANAGED_MEMORY: &[&str] = &[
+    "cuMemAllocManaged",
+    "cuMemPrefetchAsync",
+    "cudaMallocManaged",
+    "cudaMemPrefetchAsync",
+    "hipMallocManaged",
+    "hipMemPrefetchAsync",
+];
 
-const CAPTURES: &[&str] =
-    &["cuStreamBeginCapture", "cuStreamBeginCaptureToGraph", "cudaStreamBeginCapture", "cudaStreamBeginCaptureToGraph"];
+const CAPTURES: &[&str] = &[
+    "cuStreamBeginCapture",
+    "cuStreamBeginCaptureToGraph",
+    "cudaStreamBeginCapture",
+    "cudaStreamBeginCaptureToGraph",
+    "hipStreamBeginCapture",
+];
 
 const INSTANTIATIONS: &[&str] = &[
     "cuGraphInstantiate",
@@ -100,6 +150,9 @@ const INSTANTIATIONS: &[&str] = &[
     "cudaGraphInstantiate",
     "cudaGraphInstantiateWithFlags",
     "cudaGraphInstantiateWithParams",
+    "hipGraphInstantiate",
+    "hipGraphInstantiateWithFlags",
+    "hipGraphInstantiateWithParams",
 ];
 
 fn names(is_wanted: impl Fn(&Row) -> bool) -> Vec<&'static str> {
@@ -113,7 +166,7 @@ fn functions_that_start_work_on_the_device_are_launches() {
     assert_eq!(names(|row| row.meaning().is_launch && !row.meaning().is_async), [""; 0]);
     assert_eq!(
         names(|row| row.meaning().is_launch && !row.meaning().is_kernel_launch()),
-        ["cuGraphLaunch", "cudaGraphLaunch"]
+        ["cuGraphLaunch", "cudaGraphLaunch", "hipGraphLaunch"]
     );
 }
 

@@ -67,6 +67,27 @@ impl CudaRuntime {
     }
 }
 
+/// A file of one of Debian's packages, fetched and unpacked into the cache without what the package depends on.
+pub fn debian_file(package: &str, file: &str) -> Result<PathBuf> {
+    let place = cache_dir()?.join("debian").join(package);
+    if !place.is_dir() {
+        let partial = place.with_extension(process::id().to_string());
+        fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
+        run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&partial))?;
+        let archive = fs::read_dir(&partial)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .with_context(|| format!("apt-get left no package {package}"))?;
+        run(Command::new("dpkg-deb").arg("-x").arg(archive).arg(partial.join("files")))?;
+        // Whoever comes first puts it in place.
+        if fs::rename(partial.join("files"), &place).is_err() && !place.is_dir() {
+            bail!("move the files of {package} to {}", place.display());
+        }
+        fs::remove_dir_all(&partial)?;
+    }
+    Ok(place.join(file))
+}
+
 fn cache_dir() -> Result<PathBuf> {
     let own = env::var_os("GPUWHY_CACHE").map(PathBuf::from);
     let user = || env::var_os("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("gpuwhy"));

@@ -1,4 +1,4 @@
-//! The runtime table names what the vendor's libraries export.
+//! The tables of the runtime and of HIP name what the vendors' libraries export.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,8 +6,9 @@ mod support;
 
 use gpuwhy_apis::LIBRARIES;
 use gpuwhy_model::Layer;
-use gpuwhy_testbed::CudaRuntime;
+use gpuwhy_testbed::{CudaRuntime, debian_file};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use support::exported;
 
 /// Gone from CUDA 13, or new in it.
@@ -40,4 +41,41 @@ fn libcudart_12_exports_the_table_but_for_what_came_later() {
 #[test]
 fn libcudart_13_exports_the_table_but_for_what_was_dropped() {
     assert_eq!(not_exported_by(CudaRuntime::V13), ONLY_IN_12.iter().copied().collect());
+}
+
+/// What HIP 5.2 does not have yet.
+const HIP_LATER: &[&str] = &[
+    "hipEventRecord_spt",
+    "hipExtModuleLaunchKernel",
+    "hipGraphInstantiateWithParams",
+    "hipGraphLaunch_spt",
+    "hipGraphUpload",
+    "hipLaunchHostFunc",
+    "hipLaunchHostFunc_spt",
+    "hipLaunchKernelExC",
+    "hipLaunchKernelExC_spt",
+    "hipMemcpy2DAsync_spt",
+    "hipMemcpy3DAsync_spt",
+    "hipMemcpyFromSymbolAsync_spt",
+    "hipMemcpyToSymbolAsync_spt",
+    "hipMemset2DAsync_spt",
+    "hipMemset3DAsync_spt",
+    "hipMemsetAsync_spt",
+    "hipModuleLaunchCooperativeKernel",
+    "hipStreamBeginCapture_spt",
+    "hipStreamEndCapture_spt",
+];
+
+/// The library that Debian has, of which only the file is looked at.
+fn libamdhip64() -> PathBuf {
+    debian_file("libamdhip64-5", "usr/lib/x86_64-linux-gnu/libamdhip64.so.5").unwrap()
+}
+
+#[test]
+fn libamdhip64_exports_the_table_but_for_what_came_later() {
+    let exported = exported(&libamdhip64());
+    let table = LIBRARIES.iter().find(|library| library.name == "hip").unwrap();
+    let symbols = table.apis.iter().flat_map(|api| api.symbols).chain(table.markers);
+    let missing: BTreeSet<&str> = symbols.copied().filter(|symbol| !exported.contains(*symbol)).collect();
+    assert_eq!(missing, HIP_LATER.iter().copied().collect());
 }

@@ -6,6 +6,7 @@
 mod memory;
 mod nvml;
 mod pressure;
+mod rdma;
 
 use std::path::Path;
 use std::thread;
@@ -17,7 +18,7 @@ use gpuwhy_model::Sample;
 use crate::clock::Reading;
 
 /// Every sampler there is. One that finds nothing to measure on this host is not opened.
-pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open];
+pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open, rdma::open];
 
 /// Gets the root of the file system, so that tests can hand in a tree of their own.
 type Open = fn(&Path) -> Option<Box<dyn Sampler>>;

@@ -20,16 +20,16 @@ from pathlib import Path
 from kept_traces import KeptTraces
 
 HERE = Path(__file__).resolve().parent
-# What holds each one up: its own cause, of those that may be said.
-CAUSES = {
-    "none": [],
-    "sleep": ["host-compute", "input-starved"],
-    "compute": ["host-compute"],
-    "io": ["io-wait"],
-    "lock": ["lock-wait"],
-    "crowd": ["cpu-preempted"],
-    "loader": ["input-starved"],
-    "hang": ["collective-hang"],
+# What the late rank does by the summary, for each fault.
+DOING = {
+    "none": "",
+    "sleep": "asleep",
+    "compute": "computing",
+    "io": "waiting for a disk",
+    "lock": "waiting for a lock",
+    "crowd": "waiting for a CPU",
+    "loader": "waiting for input",
+    "hang": "",
 }
 # Imports, communicators, and the tracer's start and end.
 AROUND_S = 60
@@ -70,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gpuwhy", type=Path, default=Path(".gpu/gpuwhy"))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
-    parser.add_argument("--faults", type=names, default=[fault for fault in CAUSES if fault != "hang"])
+    parser.add_argument("--faults", type=names, default=[fault for fault in DOING if fault != "hang"])
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=8)
@@ -118,15 +118,15 @@ def end(process: subprocess.Popen) -> None:
 
 
 def score(explanation: dict, fault: str, late_rank: int) -> dict:
-    """What is said of ranks. Which rank it is and why it is late stand in the finding's evidence."""
+    """Which rank is named, and what it is said to do."""
     grave = [finding for finding in explanation["findings"] if finding["severity"] in ("medium", "high")]
     about_ranks = [finding for finding in grave if finding["cause"] in ("straggler", "collective-hang")]
-    said = [[finding["cause"], finding["severity"], finding["title"]] for finding in grave[:4]]
+    said = [[finding["cause"], finding["severity"], finding["summary"]] for finding in grave[:3]]
     if fault == "none":
         return {"said": said, "is_right": not about_ranks}
-    first = about_ranks[0] if about_ranks else None
-    is_named = first is not None and f"rank {late_rank}" in first["title"]
-    return {"said": said, "is_named": is_named, "is_right": is_named}
+    first = about_ranks[0]["summary"] if about_ranks and about_ranks[0] is grave[0] else ""
+    is_named, is_cause_right = first.startswith(f"Rank {late_rank} of"), DOING[fault] in first
+    return {"said": said, "is_named": is_named, "is_cause_right": is_cause_right, "is_right": is_named and is_cause_right}
 
 
 def line(run: dict) -> str:

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{OpId, RecordKind, Reference, ThreadId};
+use gpuwhy_model::{OpId, RecordKind, Reference, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
 
 /// So many of the operations to which a rank came latest are cited.
@@ -25,21 +25,22 @@ pub(crate) struct Rank {
     pub last: u64,
     /// How long after the one before it, in all of those together.
     pub late_ns: u64,
-    /// Those of them to which it came latest, with how late.
-    latest: Vec<(u64, u64)>,
+    /// From when the one before it asked to when it did.
+    pub late: Vec<Span>,
 }
 
 impl Rank {
+    /// The operations to which it came latest.
     pub fn cited(&self) -> Vec<Reference> {
-        self.latest.iter().map(|&(_, start_ns)| RecordKind::Cuda.at(start_ns)).collect()
+        let mut latest: Vec<&Span> = self.late.iter().collect();
+        latest.sort_by_key(|late| std::cmp::Reverse(late.ns()));
+        latest.iter().take(CITED).map(|late| RecordKind::Cuda.at(late.to_ns)).collect()
     }
 
-    fn came_last(&mut self, late_ns: u64, start_ns: u64) {
+    fn came_last(&mut self, late: Span) {
         self.last += 1;
-        self.late_ns = self.late_ns.saturating_add(late_ns);
-        self.latest.push((late_ns, start_ns));
-        self.latest.sort_unstable_by_key(|&(late_ns, _)| std::cmp::Reverse(late_ns));
-        self.latest.truncate(CITED);
+        self.late_ns = self.late_ns.saturating_add(late.ns());
+        self.late.push(late);
     }
 }
 
@@ -71,12 +72,12 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
         let ranks = cohorts.entry(communicator).or_default();
         for one in &asked {
             let new =
-                || Rank { number: one.rank, thread: one.thread, op: one.op, last: 0, late_ns: 0, latest: Vec::new() };
+                || Rank { number: one.rank, thread: one.thread, op: one.op, last: 0, late_ns: 0, late: Vec::new() };
             let rank = ranks.entry(one.rank).or_insert_with(new);
             (rank.thread, rank.op) = (one.thread, one.op);
         }
         if let Some(rank) = ranks.get_mut(&last.rank) {
-            rank.came_last(last.start_ns.saturating_sub(before.start_ns), last.start_ns);
+            rank.came_last(Span { from_ns: before.start_ns, to_ns: last.start_ns });
         }
     }
     let cohort = |(communicator, ranks): (i64, BTreeMap<u32, Rank>)| Cohort {

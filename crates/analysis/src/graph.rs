@@ -148,6 +148,21 @@ pub fn blame(
     walk.blame
 }
 
+/// Blames the times in which a thread was late: itself, or whoever it waited for.
+pub fn blame_times(
+    situation: &Situation<'_>,
+    thread: ThreadId,
+    late: &[Span],
+    follows: fn(WaitClass) -> bool,
+) -> Blame {
+    let mut walk = Walk { situation, follows, lookups_left: MOST_LOOKUPS, blame: Blame::default() };
+    for span in late {
+        add(&mut walk.blame.total_ns, span.ns());
+        walk.follow(&mut vec![thread, thread], span.from_ns, span.to_ns, 1.0);
+    }
+    walk.blame
+}
+
 /// What a thread did in a span of time, and how long each.
 pub(crate) fn activities(
     situation: &Situation<'_>,

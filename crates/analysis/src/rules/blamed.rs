@@ -68,13 +68,14 @@ pub(super) fn draft(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Bla
 
 /// What the culprit was doing, then where the victim waited for it.
 fn places(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Blamed) -> Vec<Place> {
-    let mut places = blamed.culprit.as_ref().map(|culprit| culprit_places(case, culprit)).unwrap_or_default();
+    let of_culprit = |culprit| culprit_places(case.situation, culprit, case.thread.id);
+    let mut places = blamed.culprit.as_ref().map(of_culprit).unwrap_or_default();
     places.extend(case.wait_places(|class| class == waits.class));
     places
 }
 
-fn culprit_places(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> Vec<Place> {
-    let situation = case.situation;
+/// What a culprit did, or where it ended the waits of who waited for it.
+pub(super) fn culprit_places(situation: &Situation<'_>, culprit: &Culprit, victim: ThreadId) -> Vec<Place> {
     let places = match culprit.main_activity() {
         Activity::Waiting(main) => places::of_waits(situation, culprit.thread, Role::Culprit, |class| class == main),
         Activity::Running | Activity::Runqueue => places::of_samples(situation, culprit.thread, Role::Culprit),
@@ -83,7 +84,7 @@ fn culprit_places(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> Vec<Place> {
     if !places.is_empty() {
         return places;
     }
-    let waiter = culprit.path.iter().rev().nth(1).copied().unwrap_or(case.thread.id);
+    let waiter = culprit.path.iter().rev().nth(1).copied().unwrap_or(victim);
     places::of_waker(situation, culprit.thread, waiter)
 }
 

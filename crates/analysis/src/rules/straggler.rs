@@ -3,7 +3,8 @@
 //! # How it is detected
 //! A call that takes part in a collective operation tells its communicator, its rank and its place in the order of the
 //! communicator. So it is known of each operation who was the last to ask for it, and how long after the one before.
-//! The rank that was last for most of the time is named, with what held it up by its own records.
+//! The rank that was last for most of the time is named, with what it did from when the one before it had asked until
+//! it asked itself, along the wait graph of its own host.
 //!
 //! # When it is not reported
 //! Ranks that are late in turn are balanced. A rank that is late while the others have other work on the GPU holds
@@ -18,12 +19,15 @@ use std::collections::BTreeSet;
 
 use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, TimePart};
 
-use super::{Check, RULES, Rule, advice};
+use super::{Check, RULES, Rule, advice, blamed};
 use crate::case::{Draft, JobCase, ThreadCase, Verdict, edge, thread_culprit};
+use crate::class::WaitClass;
 use crate::cohorts::{Cohort, Rank, cohorts};
 use crate::confidence::Backing;
 use crate::dispatcher::Dispatcher;
-use crate::words::{duration, percent};
+use crate::gpu::Did;
+use crate::graph::{self, Activity};
+use crate::words::{duration, percent, share};
 
 pub const RULE: Rule = Rule {
     needs: &[CallClass::Collective],
@@ -47,9 +51,9 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for cohort in &cohorts {
         let Some(late) = late(cohort) else { continue };
-        let process = case.situation.process_id(late.thread);
-        if told.insert(process) {
-            verdicts.extend(cohort.ranks.iter().filter_map(|rank| waits(case, cohort, late, rank)));
+        if told.insert(case.situation.process_id(late.thread)) {
+            let late = Late::find(case, cohort, late);
+            verdicts.extend(cohort.ranks.iter().filter_map(|rank| waits(case, &late, rank)));
         }
     }
     if verdicts.is_empty() {
@@ -68,40 +72,73 @@ fn late(cohort: &Cohort) -> Option<&Rank> {
     (late.late_ns > others_ns.saturating_mul(TIMES_LATER)).then_some(late)
 }
 
+/// The rank that others wait for, and what it did meanwhile.
+struct Late<'c> {
+    rank: &'c Rank,
+    cohort: &'c Cohort,
+    /// In words.
+    doing: String,
+    /// What its own records say about that.
+    own: Option<Finding>,
+    places: Vec<Place>,
+}
+
+impl<'c> Late<'c> {
+    fn find(case: &JobCase<'_, '_>, cohort: &'c Cohort, rank: &'c Rank) -> Self {
+        let situation = case.situation;
+        let blame = graph::blame_times(situation, rank.thread, &rank.late, is_inside);
+        let culprit = blame.culprit(situation);
+        let is_gpus = share(blame.gpu_worked_ns, blame.total_ns) > 0.5;
+        let Some(culprit) = culprit.filter(|_| !is_gpus) else {
+            let doing = if is_gpus { "waiting for its own GPU, which has more to do" } else { "not watched" };
+            return Self { rank, cohort, doing: doing.to_owned(), own: None, places: Vec::new() };
+        };
+        let own = own_cause(case, rank, culprit.main_activity());
+        let places = match &own {
+            Some(own) => own.r#where.clone(),
+            None => blamed::culprit_places(situation, &culprit, rank.thread),
+        };
+        let doing = blamed::doing(situation, &culprit);
+        Self { rank, cohort, doing, own, places: places.iter().map(as_culprits).collect() }
+    }
+}
+
 /// What another rank has of it.
-fn waits(case: &JobCase<'_, '_>, cohort: &Cohort, late: &Rank, rank: &Rank) -> Option<Verdict> {
+fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict> {
     let situation = case.situation;
     let waiting_ns = |thread: &&Dispatcher<'_>| thread.part_ns(TimePart::WaitingForGpu);
-    let thread = of_rank(case, rank).max_by_key(waiting_ns).filter(|_| rank.number != late.number)?;
-    let lost_ns = late.late_ns.min(waiting_ns(&thread));
+    let Late { rank: last, cohort, doing, own, .. } = late;
+    let thread = of_rank(case, rank).max_by_key(waiting_ns).filter(|_| rank.number != last.number)?;
+    let lost_ns = last.late_ns.min(waiting_ns(&thread));
     let victim = ThreadCase { situation, dispatchers: case.dispatchers, thread };
-    let op = situation.op(late.op).map_or("a collective operation", |op| op.name.as_str());
-    let (name, late_name, of) = (victim.name(), situation.name(late.thread), cohort.ranks.len());
+    let op = situation.op(last.op).map_or("a collective operation", |op| op.name.as_str());
+    let (name, last_name, of) = (victim.name(), situation.name(last.thread), cohort.ranks.len());
     let waited = format!("{name}, rank {}, waited {} for other ranks after {op}", rank.number, duration(lost_ns));
     let came = format!(
-        "rank {} of {of}, {late_name}, was the last to ask in {} of {} operations, by {} in all",
-        late.number,
-        late.last,
+        "rank {} of {of}, {last_name}, was the last to ask in {} of {} operations, by {} in all",
+        last.number,
+        last.last,
         cohort.operations,
-        duration(late.late_ns)
+        duration(last.late_ns)
     );
-    let mut chain = Chain::starting(edge(waited, Evidence::Inferred, lost_ns, Vec::new()));
-    chain = chain.then(edge(came, Evidence::Observed, late.late_ns, late.cited()));
-    let own = own_cause(case, late);
+    let did = format!("rank {} was {doing} meanwhile", last.number);
+    let mut chain = Chain::starting(edge(waited, Evidence::Inferred, lost_ns, Vec::new()))
+        .then(edge(came, Evidence::Observed, last.late_ns, last.cited()))
+        .then(edge(did, Evidence::Observed, last.late_ns, Vec::new()));
     for one in own.iter().flat_map(|own| own.chain.edges()) {
         chain = chain.then(one.clone());
     }
-    let why =
-        own.as_ref().map_or_else(|| "why is not seen".to_owned(), |own| own.summary.trim_end_matches('.').to_owned());
-    let share = percent(victim.share(lost_ns));
-    let summary =
-        format!("Rank {} of {of} is late: {name} waited {share} of its time for {late_name}. {why}.", late.number);
+    let waited = percent(victim.share(lost_ns));
+    let summary = format!(
+        "Rank {} of {of} is late: {name} waited {waited} of its time for {last_name}, which was {doing}.",
+        last.number
+    );
     Some(victim.judge(Draft {
-        culprit: Some(thread_culprit(situation, late.thread, format!("rank {} of {of}: {why}", late.number))),
+        culprit: Some(thread_culprit(situation, last.thread, format!("rank {} of {of}, {doing}", last.number))),
         fix: own.as_ref().map_or_else(|| advice(FIX), |own| own.fix.clone()),
-        places: own.map_or_else(Vec::new, |own| own.r#where.iter().map(as_culprits).collect()),
-        calls_affected: late.last,
-        backing: Backing { share: 1.0, records: late.last },
+        places: late.places.clone(),
+        calls_affected: last.last,
+        backing: Backing { share: 1.0, records: last.last },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))
 }
@@ -112,12 +149,18 @@ fn of_rank<'s, 'w>(case: &'s JobCase<'s, 'w>, rank: &Rank) -> impl Iterator<Item
     case.dispatchers.iter().filter(move |thread| thread.process_id == process)
 }
 
-/// What takes most of the late rank's time.
-fn own_cause(case: &JobCase<'_, '_>, late: &Rank) -> Option<Finding> {
+/// Waits among the threads of a program that feed a GPU in turn. What others do to it is a cause of its own.
+fn is_inside(class: WaitClass) -> bool {
+    matches!(class, WaitClass::Handover | WaitClass::Gil)
+}
+
+/// The finding about the late rank that explains what it mostly did.
+fn own_cause(case: &JobCase<'_, '_>, late: &Rank, activity: Activity) -> Option<Finding> {
+    let did = if activity == Activity::Running { Did::Compute } else { activity.into() };
     let mut worst: Option<Finding> = None;
     for thread in of_rank(case, late) {
         let own = ThreadCase { situation: case.situation, dispatchers: case.dispatchers, thread };
-        for rule in RULES.iter().filter(|rule| rule.is_problem) {
+        for rule in RULES.iter().filter(|rule| rule.is_problem && rule.meanwhile.contains(&did)) {
             let Check::Thread(check) = rule.check else { continue };
             let Verdict::Found(found) = check(&own) else { continue };
             if worst.as_ref().is_none_or(|worst| found.impact.lost_ns > worst.impact.lost_ns) {

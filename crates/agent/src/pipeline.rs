@@ -275,6 +275,8 @@ impl Pipeline {
                 throttled_ns: now.throttled_ns.saturating_sub(last.throttled_ns),
                 work_ns: std::array::from_fn(|i| now.work_ns[i].saturating_sub(last.work_ns[i])),
                 major_faults: now.major_faults.saturating_sub(last.major_faults),
+                minor_faults: now.minor_faults.saturating_sub(last.minor_faults),
+                system_ns: now.system_ns.saturating_sub(last.system_ns),
             });
         }
         let for_a_device = |times: &ThreadTimes| DEVICES.iter().any(|&reason| times.blocked_ns[reason] > 0);

@@ -239,6 +239,8 @@ fn thread_sum() -> impl Strategy<Value = ThreadSum> {
                 throttled_ns,
                 work_ns,
                 major_faults: 3,
+                minor_faults: 5,
+                system_ns: wall_ns / 3,
             };
             ThreadSum { times, last_bucket_ns: bucket_ns.saturating_add(seconds * S), seconds }
         },

@@ -229,6 +229,10 @@ record! {
         };
         /// Page faults that had to wait for a device.
         major_faults: u64 [merge(Add), since(3)];
+        /// Page faults that needed none: memory that is touched for the first time, files that are in memory already.
+        minor_faults: u64 [merge(Add), since(6)];
+        /// On the CPU in the kernel, as its ticks tell.
+        system_ns: u64 [unit("ns"), merge(Add), since(6)];
     }
 }
 
@@ -248,6 +252,8 @@ impl ThreadTimes {
             throttled_ns: 0,
             work_ns: [0; WorkKind::COUNT],
             major_faults: 0,
+            minor_faults: 0,
+            system_ns: 0,
         }
     }
 

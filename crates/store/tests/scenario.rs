@@ -349,13 +349,15 @@ fn thread_times_show_what_is_left_as_running() {
         throttled_ns: 30,
         work_ns: [31, 32, 33],
         major_faults: 4,
+        minor_faults: 5,
+        system_ns: 6,
     };
     writer.thread_times(&[times.clone(), times]).unwrap();
     writer.finish(&end()).unwrap();
     let sql = "SELECT pid, tid, comm, wall_ns, running_ns, runqueue_ns, blocked_ns, futex_ns, other_ns, in_calls_ns,
         in_calls_runqueue_ns, in_calls_blocked_ns, tracer_ns, throttled_ns, reclaim_ns, compaction_ns, ioctl_call_ns,
-        major_faults FROM thread_times";
-    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12 14 60 62 64 66 8"]);
+        major_faults, minor_faults, system_ns FROM thread_times";
+    assert_eq!(lines(&path, sql), ["100 100 python 2000 1728 200 72 2 16 100 10 12 14 60 62 64 66 8 10 12"]);
 }
 
 #[test]

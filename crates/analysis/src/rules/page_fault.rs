@@ -1,16 +1,19 @@
-//! The thread waited for pages that had to be read from a device: major page faults.
+//! The thread waited for pages that had to be read from a device, or the kernel was busy giving it pages while the GPU
+//! had nothing to do.
 //!
 //! # How it is detected
 //! A thread that blocks in a page fault for a device is counted apart from other I/O, and so is the number of its major
-//! faults.
+//! faults. Minor faults, which need no device, cost time in the kernel: where there are many, at least half of what the
+//! thread computes while the GPU is idle is in the kernel, and they can account for it.
 //!
 //! # When it is not reported
-//! Minor faults need no device and do not block. I/O that the program asked for is `io-wait`. Reclaim that precedes a
-//! fault is `memory-reclaim`.
+//! A few thousand faults a second are usual. I/O that the program asked for is `io-wait`. Reclaim that precedes a
+//! fault is `memory-reclaim`. Time in the kernel without faults is `host-compute`.
 //!
 //! # How to fix it
 //! Read files that are mapped before they are needed (`MAP_POPULATE`, `madvise(MADV_WILLNEED)`), or read them into
-//! memory. If pages come back again and again, memory is too small: raise the limit, or use less.
+//! memory. If pages come back again and again, memory is too small: raise the limit, or use less. Keep maps and large
+//! buffers instead of making them anew.
 
 use gpuwhy_model::{Chain, Evidence};
 
@@ -19,10 +22,11 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
 use crate::gpu::Did;
-use crate::words::{duration, percent};
+use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
     meanwhile: &[Did::Wait(WaitClass::Fault)],
+    explains_away: &["host-compute"],
     ..Rule::new("page-fault", "Waiting for pages of memory", include_str!("page_fault.rs"), Check::Thread(check))
 };
 
@@ -31,7 +35,22 @@ const FIX: &[&str] = &[
     "If the same pages are read again and again, give the job more memory.",
 ];
 
+/// What a fault costs the kernel at most: a page of memory is cleared or found, and mapped.
+const MOST_PER_FAULT_NS: u64 = 3_000;
+
+/// Of what the thread computes.
+const LEAST_IN_KERNEL: f64 = 0.5;
+
+const FIX_MINOR: &[&str] = &[
+    "Keep maps of files and large buffers instead of making them anew: every new page costs a fault.",
+    "Map with MAP_POPULATE, or use large pages, so that one fault stands for many pages.",
+];
+
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    let minor_ns = minor_ns(case);
+    if minor_ns > case.thread.waits.ns(WaitClass::Fault) && case.too_little(RULE.cause, minor_ns).is_none() {
+        return case.judge(tell_minor(case, minor_ns));
+    }
     let sum = case.thread.waits.get(WaitClass::Fault);
     if let Some(verdict) = case.too_little(RULE.cause, sum.ns) {
         return verdict;
@@ -55,4 +74,38 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         backing: Backing { share: sum.backed, records: sum.records },
         ..Draft::new(RULE.cause, sum.ns, summary, chain)
     })
+}
+
+/// What the thread computed in the kernel while the GPU was idle, where minor faults can account for it.
+fn minor_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let times = case.thread.times;
+    let in_kernel = share(times.system_ns, times.running_ns());
+    let by_faults = share(times.minor_faults.saturating_mul(MOST_PER_FAULT_NS), times.running_ns());
+    if in_kernel.min(by_faults) < LEAST_IN_KERNEL {
+        return 0;
+    }
+    part(case.thread.idle.did_ns(&[Did::Compute]), in_kernel.min(by_faults))
+}
+
+fn tell_minor(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
+    let times = case.thread.times;
+    let (name, lost, faults) = (case.name(), percent(case.share(lost_ns)), times.minor_faults);
+    let faulted = format!("{name} had {faults} page faults, {} of its time on the CPU in the kernel", {
+        percent(share(times.system_ns, times.running_ns()))
+    });
+    let idle = format!("the GPU had nothing to do meanwhile for {}", duration(lost_ns));
+    let chain = Chain::starting(edge(faulted, Evidence::Observed, times.system_ns, Vec::new())).then(edge(
+        idle,
+        Evidence::Inferred,
+        lost_ns,
+        Vec::new(),
+    ));
+    let summary = format!("The GPU had nothing to do for {lost} of the time while {name} got {faults} pages of memory.");
+    Draft {
+        culprit: Some(case.own_process(format!("{faults} minor page faults"))),
+        fix: advice(FIX_MINOR),
+        places: case.idle_places(),
+        calls_affected: case.thread.idle.spans.len() as u64,
+        ..Draft::new(RULE.cause, lost_ns, summary, chain)
+    }
 }

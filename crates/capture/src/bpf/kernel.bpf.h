@@ -156,6 +156,8 @@ struct task_struct {
 	void *stack;
 	struct sched_entity se;
 	struct mm_struct *mm;
+	__u64 stime;
+	unsigned long min_flt;
 	unsigned long maj_flt;
 	int pid;
 	int tgid;

@@ -626,6 +626,8 @@ static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, stru
 	snapshot->image = thread->image;
 	bpf_core_read(snapshot->comm, sizeof(snapshot->comm), &task->comm);
 	snapshot->major_faults = task->maj_flt;
+	snapshot->minor_faults = task->min_flt;
+	snapshot->system_ns = task->stime;
 	snapshot->clocks = thread->clocks;
 	if (thread->place == PLACE_RUNQUEUE) {
 		snapshot->clocks.runqueue_ns += now - thread->off_ns;

@@ -510,7 +510,10 @@ struct thread_snapshot {
 	__u32 tid;
 	__u32 image;
 	char comm[COMM_LENGTH];
+	/* Since the thread began: page faults with and without a device, and time in the kernel, in ticks of it. */
 	__u64 major_faults;
+	__u64 minor_faults;
+	__u64 system_ns;
 	struct thread_clocks clocks;
 };
 

@@ -30,8 +30,10 @@ pub struct ThreadSnapshot {
     pub switches: u64,
     pub throttled_ns: u64,
     pub work_ns: [u64; WorkKind::COUNT],
-    /// Since the thread began.
+    /// Since the thread began, as the next two.
     pub major_faults: u64,
+    pub minor_faults: u64,
+    pub system_ns: u64,
     /// Stacks that were walked on its time.
     pub stacks: u64,
     pub stacks_ns: u64,
@@ -99,6 +101,8 @@ pub(super) fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
         throttled_ns: raw.clocks.throttled_ns,
         work_ns: raw.clocks.work_ns,
         major_faults: raw.major_faults,
+        minor_faults: raw.minor_faults,
+        system_ns: raw.system_ns,
         stacks: raw.clocks.stacks,
         stacks_ns: raw.clocks.stacks_ns,
     }

@@ -142,6 +142,8 @@ fn add_times(sum: &mut ThreadSum, times: &ThreadTimes) {
     add(&mut all.tracer_ns, times.tracer_ns);
     add(&mut all.throttled_ns, times.throttled_ns);
     add(&mut all.major_faults, times.major_faults);
+    add(&mut all.minor_faults, times.minor_faults);
+    add(&mut all.system_ns, times.system_ns);
     all.blocked_ns.iter_mut().zip(times.blocked_ns).for_each(|(sum, ns)| add(sum, ns));
     all.work_ns.iter_mut().zip(times.work_ns).for_each(|(sum, ns)| add(sum, ns));
 }

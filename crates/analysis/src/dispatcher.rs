@@ -108,6 +108,9 @@ fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Opti
 
 /// Work that waits for others, as collectives do, looks like any other to a GPU.
 fn idle_told(situation: &Situation<'_>, gpus: &[Gpu], thread: ThreadId) -> Option<f64> {
+    if gpus.iter().all(|gpu| gpu.told_idle.is_none()) {
+        return None;
+    }
     let process = situation.process_id(thread);
     let is_own = |sum: &&CallSum| situation.process_id(sum.thread) == process;
     let is_collective = |sum: &CallSum| situation.class_of(sum.op) == Some(CallClass::Collective);

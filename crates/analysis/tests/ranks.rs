@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuwhy_model::{Explanation, Severity};
+use gpuwhy_model::{Explanation, LifeKind, ProcessLife, Severity};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -58,4 +58,51 @@ fn operations_that_not_all_ranks_were_seen_to_ask_for_say_nothing() {
     scene.window.collectives.rows.retain(|one| one.rank != 0);
     let explanation = scene.explained();
     assert!(!told(&explanation).contains(&"straggler"), "{explanation:#?}");
+}
+
+/// As above, but after two seconds a rank asks for nothing any more and the others wait for it.
+fn stuck(in_the_end: impl Fn(&mut Scene)) -> Explanation {
+    let mut scene = job(|_, _| 0);
+    scene.window.collectives.rows.retain(|one| one.sequence < 50 || (one.sequence == 50 && one.rank != 1));
+    scene.window.calls.rows.retain(|call| call.start_ns < START_NS + 2 * S);
+    in_the_end(&mut scene);
+    scene.explained()
+}
+
+#[test]
+fn a_rank_that_does_not_take_part_any_more_leaves_the_others_hanging() {
+    let explanation = stuck(|_| {});
+    let first = &explanation.findings[0];
+    assert_eq!((first.cause.as_str(), first.severity), ("collective-hang", Severity::High), "{explanation:#?}");
+    assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
+    assert!(first.summary.starts_with("Rank 1 of 3 does not take part"), "{}", first.summary);
+}
+
+#[test]
+fn a_rank_that_asks_for_something_else_leaves_the_others_hanging() {
+    let explanation = stuck(|scene| {
+        let rows = &mut scene.window.collectives.rows;
+        let mut other = rows.iter().rfind(|one| one.rank == 1).unwrap().clone();
+        (other.sequence, other.bytes) = (50, 8);
+        rows.push(other);
+    });
+    let first = &explanation.findings[0];
+    assert!(first.summary.starts_with("Rank 1 of 3 asks for something else"), "{first:#?}");
+}
+
+#[test]
+fn ranks_that_have_all_asked_for_their_last_operation_do_not_hang() {
+    let explanation = stuck(|scene| scene.window.collectives.rows.retain(|one| one.sequence < 50));
+    assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
+}
+
+#[test]
+fn ranks_that_have_ended_do_not_hang() {
+    let explanation = stuck(|scene| {
+        for pid in 4000..4003 {
+            let (at_ns, kind, comm) = (START_NS + 3 * S, LifeKind::Exit, "python".to_owned());
+            scene.window.life.push(ProcessLife { at_ns, kind, pid, child_pid: None, status: Some(0), comm });
+        }
+    });
+    assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
 }

@@ -108,6 +108,7 @@ pub struct Collective {
     pub ranks: u32,
     /// Its place in the order of the communicator, the same for all ranks.
     pub sequence: u64,
+    pub bytes: u64,
 }
 
 /// A run of the tracer, as far as it says what is missing.

@@ -4,6 +4,7 @@ mod alloc_churn;
 mod alloc_failed;
 mod blamed;
 mod child_wait;
+mod collective_hang;
 mod cpu_preempted;
 mod cpu_throttled;
 mod driver_call;
@@ -88,6 +89,7 @@ pub(crate) enum Check {
 /// Every rule. A new one is its file and its line here: its word joins the closed list of causes, and its title, its page
 /// and what it explains away follow.
 pub const RULES: &[Rule] = &[
+    collective_hang::RULE,
     straggler::RULE,
     cpu_preempted::RULE,
     cpu_throttled::RULE,

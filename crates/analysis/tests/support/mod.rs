@@ -180,7 +180,8 @@ impl Scene {
     pub fn all_reduce(&mut self, thread: ThreadId, start_ns: u64, rank: u32, ranks: u32, sequence: u64) {
         let start_ns = self.call(thread, "ncclAllReduce", start_ns, 10 * US).start_ns;
         let op = op("ncclAllReduce");
-        self.window.collectives.rows.push(Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence });
+        let one = Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence, bytes: 4096 };
+        self.window.collectives.rows.push(one);
     }
 
     /// Sums up the calls and puts everything in the order of time.

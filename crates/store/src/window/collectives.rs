@@ -12,7 +12,8 @@ const MOST: usize = 200_000;
 /// Those whose communicator, rank and place are known.
 const SQL: &str = "
     SELECT nccl_operands.start_ns, shapes.thread_id, shapes.op_id, nccl_operands.comm_id_hash,
-      coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq
+      coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq,
+      coalesce(calls.bytes, 0)
     FROM nccl_operands
     CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
     CROSS JOIN shapes ON shapes.id = calls.shape_id
@@ -41,5 +42,6 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
         rank,
         ranks,
         sequence: unsigned(row, 6)?,
+        bytes: unsigned(row, 7)?,
     }))
 }

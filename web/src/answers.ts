@@ -119,7 +119,7 @@ export interface Finding {
   fix: string[];
 }
 
-export type Cause = "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
+export type Cause = "collective-hang" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
 
 export type Severity = "low" | "medium" | "high";
 

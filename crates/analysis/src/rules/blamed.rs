@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, TargetId, ThreadId};
+use gpuwhy_model::{Chain, Edge, Evidence, Place, Role, Severity, TargetId, ThreadId};
 
 use super::takers::Takers;
 use crate::case::{Draft, ThreadCase, edge, thread_culprit};
@@ -38,6 +38,8 @@ pub(super) struct Blamed {
 const MOST_ACTIVITIES: usize = 2;
 const LEAST_ACTIVITY: f64 = 0.1;
 
+const MOST: f64 = 0.5;
+
 pub(super) fn blame(case: &ThreadCase<'_, '_>, waits: &BlamedWaits) -> Blamed {
     let is_asked = |waiting: &Waiting<'_>| waiting.class == Some(waits.class);
     let blame = graph::blame(case.situation, case.thread.id, is_asked, waits.follows);
@@ -62,8 +64,17 @@ pub(super) fn draft(case: &ThreadCase<'_, '_>, waits: &BlamedWaits, blamed: &Bla
         places: places(case, waits, blamed),
         calls_affected: blamed.sum.count,
         backing: Backing { share: backed(case.situation, blamed), records: blamed.sum.records },
+        most_severe: if is_habit(case, waits.class, &blamed.sum) { Severity::High } else { Severity::Low },
         ..Draft::new(waits.cause, lost_ns, summary(case, waits, blamed), chain)
     }
+}
+
+/// One wait that is most of all says something about a moment, such as a start or an end, and not about what a program
+/// does; unless it is most of the time that is looked at.
+fn is_habit(case: &ThreadCase<'_, '_>, class: WaitClass, sum: &ClassSum) -> bool {
+    let waits = case.situation.waits(case.thread.id).iter().filter(|waiting| waiting.class == Some(class));
+    let longest_ns = waits.map(|waiting| waiting.stretch.blocked_ns).max().unwrap_or(0);
+    share(longest_ns, sum.ns) < MOST || case.share(sum.ns) >= MOST
 }
 
 /// What the culprit was doing, then where the victim waited for it.

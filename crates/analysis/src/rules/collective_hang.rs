@@ -53,8 +53,11 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
         communicators.entry(one.communicator).or_default().entry(one.rank).or_default().push(one);
     }
     let hangs = communicators.values().filter_map(|ranks| Hang::find(case.situation, ranks));
-    let mut verdicts: Vec<Verdict> =
-        hangs.map(|hang| Verdict::Found(Box::new(hang.finding(case.situation)))).collect();
+    let of_all = |hang: Hang<'_>| {
+        let found = hang.asked.iter().map(|waiter| Verdict::Found(Box::new(hang.finding(case.situation, waiter))));
+        found.collect::<Vec<_>>()
+    };
+    let mut verdicts: Vec<Verdict> = hangs.flat_map(of_all).collect();
     if verdicts.is_empty() {
         let why = "no rank has left others alone with an operation".to_owned();
         verdicts.push(Verdict::ruled_out(RULE.cause, why));
@@ -76,23 +79,25 @@ impl<'w> Hang<'w> {
     fn find(situation: &Situation<'_>, ranks: &BTreeMap<u32, Vec<&'w Collective>>) -> Option<Self> {
         let lasts: Vec<&Collective> = ranks.values().filter_map(|own| own.last().copied()).collect();
         let newest = lasts.iter().map(|last| last.sequence).max()?;
-        let (mut asked, mut missing): (Vec<_>, Vec<_>) = lasts.iter().copied().partition(|last| last.sequence == newest);
+        let (mut asked, mut missing): (Vec<&Collective>, Vec<&Collective>) =
+            lasts.iter().copied().partition(|last| last.sequence == newest);
         asked.sort_by_key(|last| last.start_ns);
         let waits_since_ns = lasts.iter().map(|last| last.start_ns).max()?;
         let until_ns = asked.iter().map(|one| alive_until_ns(situation, one.thread)).min()?;
         let waited_ns = until_ns.saturating_sub(waits_since_ns);
-        let first = *asked.first()?;
-        let is_mismatch = missing.is_empty() && asked.iter().any(|one| differs(one, first));
+        let usual = *asked.iter().max_by_key(|one| asked.iter().filter(|other| !differs(one, other)).count())?;
+        let is_mismatch = missing.is_empty() && asked.iter().any(|one| differs(one, usual));
         if is_mismatch {
-            (asked, missing) = asked.into_iter().partition(|one| !differs(one, first));
+            (asked, missing) = asked.into_iter().partition(|one| !differs(one, usual));
         }
         let is_hang = waited_ns >= HANG_NS && !missing.is_empty();
         is_hang.then_some(Self { asked, missing, is_mismatch, waited_ns })
     }
 
-    fn finding(&self, situation: &Situation<'_>) -> Finding {
+    /// What it is for one of those who wait.
+    fn finding(&self, situation: &Situation<'_>, waiter: &Collective) -> Finding {
         let window = situation.window;
-        let (waiter, missing) = (self.asked[0], self.missing[0]);
+        let missing = self.missing[0];
         let op = |one: &Collective| situation.op(one.op).map_or("an operation", |op| op.name.as_str());
         let waits = format!(
             "{} of {} ranks have asked for operation {} of their communicator, {}, and wait for {}",
@@ -104,7 +109,12 @@ impl<'w> Hang<'w> {
         );
         let (name, others) = (situation.name(missing.thread), others(self.missing.len() - 1));
         let lacks = match self.is_mismatch {
-            true => format!("rank {}, {name}{others}, asks for {} of {} bytes there", missing.rank, op(missing), missing.bytes),
+            true => format!(
+                "rank {}, {name}{others}, asks for {} of {} bytes there",
+                missing.rank,
+                op(missing),
+                missing.bytes
+            ),
             false => format!(
                 "rank {}, {name}{others}, has not: its last one is operation {}, {}",
                 missing.rank,
@@ -113,8 +123,12 @@ impl<'w> Hang<'w> {
             ),
         };
         let refs = |ones: &[&Collective]| ones.iter().take(3).map(|one| RecordKind::Cuda.at(one.start_ns)).collect();
-        let chain = Chain::starting(edge(waits, Evidence::Observed, self.waited_ns, refs(&self.asked)))
-            .then(edge(lacks, Evidence::Observed, self.waited_ns, refs(&self.missing)));
+        let chain = Chain::starting(edge(waits, Evidence::Observed, self.waited_ns, refs(&self.asked))).then(edge(
+            lacks,
+            Evidence::Observed,
+            self.waited_ns,
+            refs(&self.missing),
+        ));
         let what = if self.is_mismatch { "asks for something else" } else { "does not take part" };
         let detail = format!("rank {} of {} {what}", missing.rank, missing.ranks);
         let wall_ns = window.to_ns.saturating_sub(window.from_ns);
@@ -124,7 +138,7 @@ impl<'w> Hang<'w> {
             title: String::new(),
             is_problem: true,
             during: None,
-            victims: self.asked.len() as u32,
+            victims: 1,
             severity: Severity::High,
             confidence: confidence::weigh(&chain, Backing::SUMS, window),
             summary: format!(
@@ -170,10 +184,11 @@ fn alive_until_ns(situation: &Situation<'_>, thread: ThreadId) -> u64 {
 fn places_since(situation: &Situation<'_>, last: &Collective) -> Vec<Place> {
     let process = situation.process_id(last.thread);
     let is_own = |thread: ThreadId| situation.process_id(thread) == process;
-    let running = situation.window.moments.iter().filter(|moment| moment.bucket_ns > last.start_ns && is_own(moment.thread));
+    let running =
+        situation.window.moments.iter().filter(|moment| moment.bucket_ns > last.start_ns && is_own(moment.thread));
     let running: Vec<(StackId, u64)> = running.map(|moment| (moment.stack, moment.count)).collect();
     let calls = situation.window.calls.rows.iter().rev();
-    let latest = calls.filter(|call| is_own(call.thread)).find_map(|call| call.stack).map(|stack| (stack, 1));
+    let latest = calls.filter(|call| is_own(call.thread)).find_map(|call| call.stack_id).map(|stack| (stack, 1));
     let stacks = if running.is_empty() { latest.into_iter().collect() } else { running };
     places::of_stacks(situation, Role::Culprit, stacks.into_iter())
 }

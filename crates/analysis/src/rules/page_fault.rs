@@ -100,7 +100,8 @@ fn tell_minor(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         lost_ns,
         Vec::new(),
     ));
-    let summary = format!("The GPU had nothing to do for {lost} of the time while {name} got {faults} pages of memory.");
+    let summary =
+        format!("The GPU had nothing to do for {lost} of the time while {name} got {faults} pages of memory.");
     Draft {
         culprit: Some(case.own_process(format!("{faults} minor page faults"))),
         fix: advice(FIX_MINOR),

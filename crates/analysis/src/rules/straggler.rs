@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, TimePart};
+use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, Severity, TimePart};
 
 use super::{Check, RULES, Rule, advice, blamed};
 use crate::case::{Draft, JobCase, ThreadCase, Verdict, edge, thread_culprit};
@@ -78,6 +78,8 @@ struct Late<'c> {
     cohort: &'c Cohort,
     /// In words.
     doing: String,
+    /// Its GPU worked for it meanwhile: whether it has more to do than others, or they took turns, is not known.
+    is_gpus: bool,
     /// What its own records say about that.
     own: Option<Finding>,
     places: Vec<Place>,
@@ -90,8 +92,8 @@ impl<'c> Late<'c> {
         let culprit = blame.culprit(situation);
         let is_gpus = share(blame.gpu_worked_ns, blame.total_ns) > 0.5;
         let Some(culprit) = culprit.filter(|_| !is_gpus) else {
-            let doing = if is_gpus { "waiting for its own GPU, which has more to do" } else { "not watched" };
-            return Self { rank, cohort, doing: doing.to_owned(), own: None, places: Vec::new() };
+            let doing = if is_gpus { "waiting for its own GPU" } else { "not watched" };
+            return Self { rank, cohort, doing: doing.to_owned(), is_gpus, own: None, places: Vec::new() };
         };
         let own = own_cause(case, rank, culprit.main_activity());
         let places = match &own {
@@ -99,7 +101,7 @@ impl<'c> Late<'c> {
             None => blamed::culprit_places(situation, &culprit, rank.thread),
         };
         let doing = blamed::doing(situation, &culprit);
-        Self { rank, cohort, doing, own, places: places.iter().map(as_culprits).collect() }
+        Self { rank, cohort, doing, is_gpus, own, places: places.iter().map(as_culprits).collect() }
     }
 }
 
@@ -139,6 +141,7 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
         places: late.places.clone(),
         calls_affected: last.last,
         backing: Backing { share: 1.0, records: last.last },
+        most_severe: if late.is_gpus { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))
 }

@@ -24,6 +24,7 @@ const SOURCES: &[(&str, &str)] = &[
     source!("scenario_peer_inputs.c"),
     source!("scenario_peers.c"),
     source!("scenario_plain.c"),
+    source!("scenario_ranks.c"),
     source!("scenario_steps.c"),
     source!("scenario_storage.c"),
     source!("scenario_work.c"),

@@ -86,6 +86,11 @@ fn root_a_program_that_collects_garbage_between_steps_computes_while_the_gpu_wai
 }
 
 #[test]
+fn root_a_program_that_makes_large_buffers_anew_gets_pages_while_the_gpu_waits() {
+    finds("makes_buffers", "page-fault", "python3");
+}
+
+#[test]
 fn root_a_lock_that_two_processes_share_is_a_lock() {
     finds("shares_a_lock", "lock-wait", "cachewarmer");
 }

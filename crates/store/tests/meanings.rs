@@ -73,6 +73,6 @@ fn a_statement_finds_launches_in_an_older_file_as_in_a_new_one() {
     let trace = Trace::open_as_newest(&path).unwrap();
     let sql = "SELECT layer, count(*) FROM ops WHERE is_launch GROUP BY layer ORDER BY layer";
     let found: Vec<String> = trace.query(sql, &Limits::default()).unwrap().rows.iter().map(|row| line(row)).collect();
-    let count = |layer: Layer| table_ops().iter().filter(|op| op.layer == layer && op.meaning.is_launch).count();
+    let count = |layer: Layer| ops_of_version_4().iter().filter(|op| op.layer == layer && op.meaning.is_launch).count();
     assert_eq!(found, [Layer::Driver, Layer::Runtime].map(|layer| format!("{layer} {}", count(layer))));
 }

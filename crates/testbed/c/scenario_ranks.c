@@ -10,8 +10,10 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { RANKS = 2, GRADIENTS = 1 << 20 };
@@ -101,6 +103,12 @@ static void be_other_rank(void)
     }
 }
 
+static void end_other_rank(void)
+{
+    kill(other_rank, SIGKILL);
+    waitpid(other_rank, NULL, 0);
+}
+
 static void prepare(void)
 {
     load_library();
@@ -111,6 +119,7 @@ static void prepare(void)
     other_rank = fork();
     if (other_rank == 0)
         be_other_rank();
+    atexit(end_other_rank);
     snprintf(ready_words, sizeof(ready_words), " child=%d", other_rank);
 }
 

@@ -25,8 +25,8 @@ use crate::gpu::Did;
 use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
-    meanwhile: &[Did::Wait(WaitClass::Fault)],
-    explains_away: &["host-compute"],
+    meanwhile: &[Did::Wait(WaitClass::Fault), Did::Compute],
+    explains_its_line: &["host-compute"],
     ..Rule::new("page-fault", "Waiting for pages of memory", include_str!("page_fault.rs"), Check::Thread(check))
 };
 

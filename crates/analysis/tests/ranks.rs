@@ -82,7 +82,7 @@ fn a_rank_that_does_not_take_part_any_more_leaves_the_others_hanging() {
 fn a_rank_that_asks_for_something_else_leaves_the_others_hanging() {
     let explanation = stuck(|scene| {
         let rows = &mut scene.window.collectives.rows;
-        let mut other = rows.iter().rfind(|one| one.rank == 1).unwrap().clone();
+        let mut other = *rows.iter().rfind(|one| one.rank == 1).unwrap();
         (other.sequence, other.bytes) = (50, 8);
         rows.push(other);
     });

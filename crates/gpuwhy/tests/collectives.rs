@@ -5,11 +5,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use gpuwhy_store::Value;
+use gpuwhy_store::{Limits, Trace, Value};
 use gpuwhy_testbed::{Operation, Ranks, left_out};
-use support::{Finished, Place, gpuwhy, needs_root, output, stolen_ns, wait_until};
+use support::{Finished, Place, Tracing, gpuwhy, needs_root, output, stolen_ns, wait_until};
 
 /// Runs a job under a tracer that starts it.
 fn traced(place: &Place, program: &Path, job: &Ranks, options: &[&str]) -> (Vec<Operation>, Finished) {
@@ -200,4 +201,50 @@ fn root_the_rank_that_comes_last_is_told_with_how_late_it_was() {
         assert!(rank["waited_ns"].as_u64().unwrap() >= LATE_NS / 2, "{rank:#}");
         assert!(rank["late_ns"].as_u64() < worst["late_ns"].as_u64(), "{rank:#}");
     }
+}
+
+/// Ends the ranks of a job, also those that are stopped, when a test is over.
+struct EndOfRanks(Vec<i32>);
+
+impl Drop for EndOfRanks {
+    fn drop(&mut self) {
+        // SAFETY: a plain system call. The job has not ended, so the numbers are still its own.
+        self.0.iter().for_each(|&pid| _ = unsafe { libc::kill(pid, libc::SIGKILL) });
+    }
+}
+
+/// The processes that have asked for operations, once each of them has asked for many.
+fn ranks_at_work(file: &Path, ranks: usize) -> Option<Vec<i32>> {
+    let trace = Trace::open(file).ok()?;
+    let sql = "SELECT pid FROM nccl_events WHERE seq > 20 GROUP BY pid ORDER BY max(rank), pid";
+    let answer = trace.query(sql, &Limits::default()).ok()?;
+    let pid = |row: &Vec<Value>| if let Value::Integer(pid) = row[0] { pid as i32 } else { 0 };
+    Some(answer.rows.iter().map(pid).collect::<Vec<_>>()).filter(|pids| pids.len() == ranks)
+}
+
+#[test]
+fn root_a_rank_that_stops_leaves_the_others_hanging_and_is_named() {
+    needs_root();
+    let place = Place::new();
+    let job = Ranks { ranks: 3, rounds: 100_000, late_ms: 1, ..Ranks::default() };
+    let file = place.file();
+    let mut command = gpuwhy(&["trace", "--live", "never", "--out", file.to_str().unwrap(), "--"]);
+    command.arg(place.testbed.ranks()).args(job.arguments()).env("LD_LIBRARY_PATH", place.testbed.dir());
+    command.stdout(Stdio::null());
+    let mut tracing = Tracing::start(command, file.clone());
+    let ranks = EndOfRanks(wait_until("ranks work together", || ranks_at_work(&file, 3)));
+    let stopped = ranks.0[1];
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(stopped, libc::SIGSTOP) }, 0);
+    let hang = wait_until("the hang is told", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
+        let explanation: serde_json::Value = serde_json::from_str(&said).ok()?;
+        let findings = explanation["findings"].as_array()?;
+        findings.iter().find(|finding| finding["cause"] == "collective-hang").cloned()
+    });
+    assert_eq!((&hang["culprit"]["pid"], &hang["severity"]), (&stopped.into(), &"high".into()), "{hang:#}");
+    assert_ne!(hang["victim"]["pid"], stopped, "{hang:#}");
+    drop(ranks);
+    tracing.wait_exit();
 }

@@ -241,9 +241,13 @@ fn an_explanation_has_the_documented_fields() {
     }
 }
 
+/// Scenarios last some seconds, in which nobody hangs: ranks that do are in `collectives.rs`.
+const WITHOUT_SCENARIO: &[&str] = &["collective-hang"];
+
 #[test]
 fn every_cause_has_a_scenario_and_every_scenario_a_cause_that_is_known() {
-    let causes: BTreeSet<&str> = RULES.iter().map(|rule| rule.cause).collect();
+    let causes = RULES.iter().map(|rule| rule.cause).filter(|cause| !WITHOUT_SCENARIO.contains(cause));
+    let causes: BTreeSet<&str> = causes.collect();
     let caused: BTreeSet<&str> = SCENARIOS.iter().filter_map(|scenario| scenario.cause).collect();
     assert_eq!(caused, causes);
 }

@@ -73,7 +73,9 @@ pub fn debian_file(package: &str, file: &str) -> Result<PathBuf> {
     if !place.is_dir() {
         let partial = place.with_extension(process::id().to_string());
         fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
-        run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&partial))?;
+        let download = || run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&partial));
+        // The lists of packages may be old, or not there.
+        download().or_else(|_| run(Command::new("apt-get").args(["update", "-qq"])).and_then(|()| download()))?;
         let archive = fs::read_dir(&partial)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))

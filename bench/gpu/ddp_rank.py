@@ -32,7 +32,7 @@ def main() -> int:
     layers = [torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(6)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batches = iter(loader(fault))
+    batches = iter(loader(fault, ranks))
     goes_on = torch.ones(1, device="cuda")
     end = time.monotonic() + seconds
     steps = 0
@@ -56,7 +56,7 @@ def main() -> int:
     return 0
 
 
-def loader(fault: str):
+def loader(fault: str, ranks: int):
     import torch
 
     class Rows(torch.utils.data.IterableDataset):
@@ -64,7 +64,7 @@ def loader(fault: str):
             row = torch.zeros(64, 512)
             while True:
                 if fault == "loader":
-                    time.sleep(LATE_S)  # as a slow file server does
+                    time.sleep(LATE_S * ranks)  # as a slow file server does; ranks that share a GPU are slower
                 yield row
 
     if fault == "loader":

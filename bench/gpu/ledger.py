@@ -2,14 +2,14 @@
 records each kernel and copy of the same run (kernel_records.c), and compares how long the GPU was idle.
 
     python3 bench/gpu/ledger.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--seconds 6] [--seeds 2] [--minutes 8]
-                                [--only NAME,...]
+                                [--only NAME,...] [--keep]
 
 The truth is the time in which no kernel, copy or memset ran, over the very time that the ledger is about. Compared are
 the estimate, its bounds, what is said to be observed, the steps, and the line that ran in most of the idle time.
 Recording slows launches a little, for the truth and for gpuwhy alike. Prints the table last and writes ledger.json
-after each run; copy that to docs/results/gpu-ledger.json. Needs root and gcc.
+after each run, with --keep the traces too; copy that to docs/results/gpu-ledger-COMMIT.json. Needs root and gcc.
 
-    python3 bench/gpu/ledger.py --report docs/results/gpu-ledger.json > docs/ledger.md
+    python3 bench/gpu/ledger.py --report docs/results/gpu-ledger-*.json > docs/ledger.md
 """
 
 import argparse
@@ -29,12 +29,14 @@ from pathlib import Path
 import machine
 import measured_code
 from incidents import brief, last_json
+from kept_traces import KeptTraces
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS_FILE = HERE / "ledger_programs.py"
 # Imports, models and the tracer's start and end.
 AROUND_S = 75
 ANSWER_S = 60
+TRACE = "x.db"
 # As kernel_records.c writes them: start_ns, end_ns, kind, device. The last one holds what was dropped and had no time.
 RECORD = struct.Struct("<QQII")
 SUMS = 0
@@ -49,10 +51,11 @@ Spans = list[tuple[int, int]]
 
 def main() -> int:
     if sys.argv[1:2] == ["--report"]:
-        return report_on(Path(sys.argv[2]))
+        return report_on([Path(name) for name in sys.argv[2:]])
     options = parse_arguments()
     deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
+    kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
     with tempfile.TemporaryDirectory() as folder:
         library, report["cupti"] = build(Path(folder))
@@ -60,7 +63,7 @@ def main() -> int:
             if time.monotonic() > deadline:
                 print(f"out of time before {name}, seed {seed}", flush=True)
                 break
-            run = one_run(options, library, name, seed)
+            run = one_run(options, library, name, seed, kept)
             report["runs"].append(run)
             (options.out / "ledger.json").write_text(json.dumps(report, indent=1) + "\n")
             print(line(run), flush=True)
@@ -76,6 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
     from ledger_programs import PROGRAMS  # needs PyTorch, unlike --help and --report
 
@@ -117,11 +121,13 @@ def cupti_files() -> tuple[list[Path], Path]:
     return headers, libraries[0]
 
 
-def one_run(options: argparse.Namespace, library: Path, name: str, seed: int) -> dict:
+def one_run(options: argparse.Namespace, library: Path, name: str, seed: int, kept: KeptTraces) -> dict:
     run = {"program": name, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return {**run, **compare(*traced(options, library, name, seed, Path(folder)))}
+            compared = compare(*traced(options, library, name, seed, Path(folder)))
+            kept.keep(Path(folder) / TRACE, f"ledger-{name}-{seed}")
+            return {**run, **compared}
         except Exception as error:  # One run that fails leaves the others.
             return {**run, "error": f"{type(error).__name__}: {error}"[-1500:]}
 
@@ -130,7 +136,7 @@ def traced(
     options: argparse.Namespace, library: Path, name: str, seed: int, folder: Path
 ) -> tuple[dict, dict, "Truth"]:
     """What the program said, how gpuwhy explains it, and what CUPTI recorded."""
-    trace, records = folder / "x.db", folder / "records"
+    trace, records = folder / TRACE, folder / "records"
     program = [sys.executable, str(PROGRAMS_FILE), name, str(options.seconds), str(seed)]
     injected = {**os.environ, "CUDA_INJECTION64_PATH": str(library), "KERNEL_RECORDS": str(records)}
     command = [str(options.gpuwhy), "trace", "--live", "never", "--out", str(trace), "--", *program]
@@ -389,25 +395,26 @@ def summary(runs: list[dict]) -> str:
     return text + f" {dropped} records were dropped; {len(runs) - len(whole)} runs are broken."
 
 
-def report_on(file: Path) -> int:
-    """Kept results as a page."""
-    kept = json.loads(file.read_text())
-    on = kept["machine"]
+def report_on(files: list[Path]) -> int:
+    """Kept results as a page, the newest last."""
+    results = sorted((json.loads(file.read_text()) for file in files), key=lambda kept: kept["runs"][0]["from_ns"])
     print("# The GPU's ledger\n")
     print("How long the GPU had nothing to do is its own word where the driver tells (NVML), and inferred from what the host")
     print("asks of it otherwise. Here that is compared with")
     print("CUPTI's records of each kernel, copy and memset of the same run (`bench/gpu/kernel_records.c`): idle is when")
-    print(f"none of them ran. Each program runs for {kept['seconds']:g} s with default settings.")
-    print("`bench/gpu/ledger.py` runs them and writes this page.\n")
-    print(f"Build {kept['commit']}, version {kept['version']}; {on['gpu']}, driver {on['driver']}, PyTorch {on['torch']}.")
-    print(f"{summary(kept['runs'])}\n")
+    print("none of them ran. Programs run with default settings. `bench/gpu/ledger.py` runs them and writes this page.\n")
     print("Shares of the steady state in percent. `observed` is the least that gpuwhy says it was idle; up to")
     print(f"{100 * OBSERVED_SLACK:.0f} points more than the truth count as not above it. `line` is the line of")
-    print("`ledger_programs.py` that is blamed for most of the idle time.\n")
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for run in kept["runs"]:
-        row = cells(run)
-        print(f"| {' | '.join(row + [''] * (len(COLUMNS) - len(row)))} |")
+    print("`ledger_programs.py` that is blamed for most of the idle time.")
+    for kept in results:
+        on = kept["machine"]
+        print(f"\n## {kept['commit']}\n")
+        print(f"Build {kept['commit']}, version {kept['version']}; {on['gpu']}, driver {on['driver']}, PyTorch {on['torch']}; ", end="")
+        print(f"{kept['seconds']:g} s each. {summary(kept['runs'])}{' ' + kept['note'] if 'note' in kept else ''}\n")
+        print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+        for run in kept["runs"]:
+            row = cells(run)
+            print(f"| {' | '.join(row + [''] * (len(COLUMNS) - len(row)))} |")
     return 0
 
 

@@ -5,6 +5,8 @@ NCCL, whose ranks share the one GPU (ddp_rank.py), and compares what `gpuwhy exp
                                     [--faults none,sleep,...] [--minutes 8] [--keep]
 
 Prints the table last and writes stragglers.json after each run; with --keep the traces too. Needs root.
+
+    python3 bench/gpu/stragglers.py --report docs/results/gpu-stragglers.json > docs/stragglers.md
 """
 
 import argparse
@@ -25,7 +27,7 @@ DOING = {
     "none": "",
     "sleep": "asleep",
     "compute": "computing",
-    "io": "waiting for a disk",
+    "io": "waiting for disk",
     "lock": "waiting for a lock",
     "crowd": "waiting for a CPU",
     "loader": "waiting for input",
@@ -33,13 +35,15 @@ DOING = {
 }
 # Imports, communicators, and the tracer's start and end.
 AROUND_S = 60
-# A hang is over when the tracer ends.
+# When somebody has had enough of a job that hangs.
 HANG_S = 30
 
 
 def main() -> int:
     if sys.argv[1:2] == ["--job"]:
         return job(*sys.argv[2:])
+    if sys.argv[1:2] == ["--report"]:
+        return report_on(Path(sys.argv[2]))
     import machine
     import measured_code
 
@@ -85,12 +89,13 @@ def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, kept
     run = {"ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
-        until = ["--duration", f"{HANG_S}s"] if fault == "hang" else []
         job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank)]
-        traced = [str(options.gpuwhy), "trace", "--out", str(trace), *until, "--", *job]
+        traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *job]
         began = time.monotonic()
         process = subprocess.Popen(traced, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         try:
+            if fault == "hang":
+                interrupt(process, HANG_S)
             stdout, stderr = process.communicate(timeout=options.seconds + AROUND_S)
         except subprocess.TimeoutExpired:
             return {**run, "error": "it did not end in time"}
@@ -108,6 +113,13 @@ def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, kept
         return {**run, **score(json.loads(asked.stdout), fault, late_rank)}
 
 
+def interrupt(process: subprocess.Popen, after_s: float) -> None:
+    try:
+        process.wait(after_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+
+
 def end(process: subprocess.Popen) -> None:
     """Ranks that hang go with the session that they are in."""
     try:
@@ -120,13 +132,47 @@ def end(process: subprocess.Popen) -> None:
 def score(explanation: dict, fault: str, late_rank: int) -> dict:
     """Which rank is named, and what it is said to do."""
     grave = [finding for finding in explanation["findings"] if finding["severity"] in ("medium", "high")]
-    about_ranks = [finding for finding in grave if finding["cause"] in ("straggler", "collective-hang")]
-    said = [[finding["cause"], finding["severity"], finding["summary"]] for finding in grave[:3]]
+    said = [[finding["cause"], finding["severity"], finding["summary"]] for finding in grave]
+    return {"said": said, **judged(said, fault, late_rank)}
+
+
+def judged(said: list, fault: str, late_rank: int) -> dict:
+    about_ranks = [one for one in said if one[0] in ("straggler", "collective-hang")]
     if fault == "none":
-        return {"said": said, "is_right": not about_ranks}
-    first = about_ranks[0]["summary"] if about_ranks and about_ranks[0] is grave[0] else ""
+        return {"is_right": not about_ranks}
+    first = said[0][2] if about_ranks[:1] == said[:1] and said else ""
     is_named, is_cause_right = first.startswith(f"Rank {late_rank} of"), DOING[fault] in first
-    return {"said": said, "is_named": is_named, "is_cause_right": is_cause_right, "is_right": is_named and is_cause_right}
+    return {"is_named": is_named, "is_cause_right": is_cause_right, "is_right": is_named and is_cause_right}
+
+
+def report_on(results: Path) -> int:
+    """The page about them."""
+    kept = json.loads(results.read_text())
+    runs = [{**run, **judged(run.get("said", []), run["fault"], run["late_rank"])} for run in kept["runs"]]
+    late, balanced = [run for run in runs if run["fault"] != "none"], [run for run in runs if run["fault"] == "none"]
+    count = lambda runs, key: sum(bool(run.get(key)) for run in runs)
+    machine = kept["machine"]
+    print(REPORT.format(
+        build=", ".join(dict.fromkeys(run.get("commit", kept["commit"]) for run in runs)), gpu=machine["gpu"], torch=machine["torch"],
+        named=count(late, "is_named"), causes=count(late, "is_right"), late=len(late),
+        silent=count(balanced, "is_right"), balanced=len(balanced), note=f" {kept['note']}" if "note" in kept else ""))
+    print("| ranks | fault | in rank | said first | |\n|---:|---|---:|---|---|")
+    for run in runs:
+        said = run["said"][0][2] if run.get("said") else run.get("error", "nothing")[:200]
+        rank = "" if run["fault"] == "none" else run["late_rank"]
+        print(f"| {run['ranks']} | {run['fault']} | {rank} | {said} | {'right' if run['is_right'] else 'wrong'} |")
+    return 0
+
+
+REPORT = """# Ranks that wait for each other
+
+Small trainings with DistributedDataParallel over real NCCL, whose ranks share one GPU. In each, one rank is held up
+for about 30 ms a step, for the reason that the fault is called after, or stops taking part (`hang`). Right: the first
+finding names that rank and what it did. `bench/gpu/stragglers.py` runs them and writes this page.
+
+Build {build}; {gpu}, PyTorch {torch}. The rank is named first in {named} of {late} runs, with what it did in {causes}.
+No rank is named in {silent} of {balanced} balanced runs.{note}
+"""
 
 
 def line(run: dict) -> str:
@@ -141,6 +187,12 @@ def job(ranks: str, seconds: str, fault: str, late_rank: str) -> int:
     children = [
         subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port]) for rank in range(int(ranks))
     ]
+
+    def end_too(*_) -> None:
+        for child in children:
+            child.kill()
+
+    signal.signal(signal.SIGTERM, end_too)
     return max(child.wait() for child in children)
 
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const OBJECTS: &[&str] = &["calls", "sched", "life", "memory", "ioctl", "block", "yardstick"];
+const OBJECTS: &[&str] = &["calls", "sched", "life", "memory", "ioctl", "block", "tcp", "yardstick"];
 
 /// Newest first; BPF wants clang 15 or later.
 const COMPILERS: &[&str] = &["clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang"];

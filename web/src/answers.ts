@@ -79,6 +79,7 @@ export type PhaseName = "load" | "warm-up" | "steady" | "idle" | "end";
 
 export interface GpuTime {
   device: number;
+  host?: string | null;
   uuid: string | null;
   phase: string;
   busy_ns: number;
@@ -119,7 +120,7 @@ export interface Finding {
   fix: string[];
 }
 
-export type Cause = "collective-hang" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
+export type Cause = "collective-hang" | "fabric-error" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "tcp-retransmit" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
 
 export type Severity = "low" | "medium" | "high";
 
@@ -131,6 +132,7 @@ export interface Impact {
 }
 
 export interface Victim {
+  host?: string | null;
   pid: number;
   tid: number;
   comm: string;
@@ -149,6 +151,7 @@ export interface Symptom {
 }
 
 export interface Culprit {
+  host?: string | null;
   pid: number;
   tid: number;
   comm: string;
@@ -184,6 +187,7 @@ export interface RuledOut {
 }
 
 export interface Breakdown {
+  host?: string | null;
   pid: number;
   tid: number;
   comm: string;
@@ -281,6 +285,7 @@ export interface WhereTimeWent {
 }
 
 export interface ThreadTime {
+  host?: string | null;
   pid: number;
   tid: number;
   comm: string;

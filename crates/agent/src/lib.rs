@@ -22,6 +22,7 @@ mod procfs;
 mod samplers;
 mod session;
 mod sinks;
+mod sockets;
 mod stacks;
 mod target;
 mod trace;

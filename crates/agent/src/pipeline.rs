@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use gpuwhy_apis::rows;
-use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, TaskId, ThreadSnapshot, WalkCount};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, Retransmit, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
     AgentUsage, Call, CallStats, Forgotten, IoRequest, KernelWork, LifeKind, Name, Note, NoteKind, OpId, ProcessLife,
-    PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, ThreadId, ThreadTimes, Totals,
-    Wait, WaitReason, WalkEnd, WorkKind,
+    PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, TcpEvent, TcpEventKind,
+    ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd, WorkKind,
 };
 use hashbrown::{HashMap, HashSet};
 
@@ -123,11 +123,12 @@ impl Pipeline {
             }
         }
         calls.sort_unstable_by_key(|call| (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some()));
-        let HeldUp { stretches, work, requests } = held_up;
+        let HeldUp { stretches, work, requests, retransmits } = held_up;
         push_unless_empty(&mut rows, calls, Row::Calls);
         push_unless_empty(&mut rows, stretches, Row::Stretches);
         push_unless_empty(&mut rows, work, Row::KernelWork);
         push_unless_empty(&mut rows, requests, Row::IoRequests);
+        push_unless_empty(&mut rows, retransmits, Row::TcpEvents);
         if let Some(tick) = tick {
             self.tick(&tick, &mut rows);
         }
@@ -180,6 +181,7 @@ impl Pipeline {
                 let seen_ns = if self.callers.contains(&thread) { at_ns } else { self.bucket_ns };
                 *self.samples.entry((seen_ns, thread, self.stacks.id(sample.stack))).or_default() += 1;
             }
+            Record::Retransmit(retransmit) => held_up.retransmits.extend(self.retransmit(retransmit, rows)),
             Record::Call(_) | Record::File(_) | Record::ThreadExit(_) => {}
             // They have a thread of their own.
             Record::Stack(_) | Record::Code(_) => {}
@@ -299,6 +301,23 @@ impl Pipeline {
         }
     }
 
+    /// Of a process that is known. What others send again is not told.
+    fn retransmit(&mut self, raw: &Retransmit, rows: &mut Vec<Row>) -> Option<TcpEvent> {
+        let pid = self.processes.owner_of_socket(raw.inode)?;
+        let at_ns = self.clock.unix_ns(raw.at_ns);
+        Some(TcpEvent {
+            at_ns,
+            pid: Some(pid),
+            kind: TcpEventKind::Retransmit,
+            saddr: Some(raw.local.ip().to_string()),
+            sport: Some(raw.local.port()),
+            daddr: Some(raw.remote.ip().to_string()),
+            dport: Some(raw.remote.port()),
+            process: Some(self.processes.id(pid, at_ns, rows)),
+            round_trip_ns: Some(u64::from(raw.round_trip_us) * 1000),
+        })
+    }
+
     fn tick(&mut self, tick: &Tick, rows: &mut Vec<Row>) {
         self.thread_times(&tick.threads, rows);
         self.io_usage(&tick.io, rows);
@@ -357,6 +376,7 @@ struct HeldUp {
     stretches: Vec<Stretch>,
     work: Vec<KernelWork>,
     requests: Vec<IoRequest>,
+    retransmits: Vec<TcpEvent>,
 }
 
 fn push_unless_empty<T>(rows: &mut Vec<Row>, of_one_kind: Vec<T>, row: fn(Vec<T>) -> Row) {

@@ -12,6 +12,7 @@ use hashbrown::hash_map::Entry;
 use crate::gpus::Gpus;
 use crate::labels::{Surroundings, labels_of};
 use crate::procfs::{Mapping, Procfs};
+use crate::sockets::Sockets;
 use crate::stacks::find_python_state;
 
 /// The processes and threads seen in this session that are still there. Gives them their numbers.
@@ -29,6 +30,7 @@ pub struct Processes {
     threads_met: u32,
     /// Those that no later row cites.
     forgotten: Vec<Forgotten>,
+    sockets: Sockets,
 }
 
 struct Known {
@@ -81,6 +83,7 @@ impl Processes {
             processes_met: 0,
             threads_met: 0,
             forgotten: Vec::new(),
+            sockets: Sockets::default(),
         }
     }
 
@@ -119,6 +122,11 @@ impl Processes {
 
     pub fn id(&mut self, pid: u32, at_ns: u64, rows: &mut Vec<Row>) -> ProcessId {
         self.process(pid, at_ns, Introduction::default(), rows).id
+    }
+
+    /// Which of the processes that are known has a socket.
+    pub fn owner_of_socket(&mut self, inode: u64) -> Option<u32> {
+        self.sockets.owner(inode, &self.procfs, self.by_pid.keys().copied())
     }
 
     /// Reads what there is to know about a process while it is there.

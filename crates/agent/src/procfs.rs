@@ -143,10 +143,18 @@ impl Procfs {
 
     /// Whether the process has a GPU's device file open.
     pub fn has_gpu_device(&self, pid: u32) -> bool {
-        let Ok(entries) = std::fs::read_dir(self.of(pid, "fd")) else { return false };
-        entries.flatten().any(|entry| {
-            std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("/dev/nvidia"))
-        })
+        self.open_files(pid).any(|file| file.to_string_lossy().starts_with("/dev/nvidia"))
+    }
+
+    /// The numbers of its sockets.
+    pub fn sockets(&self, pid: u32) -> Vec<u64> {
+        let number = |file: PathBuf| file.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+        self.open_files(pid).filter_map(number).collect()
+    }
+
+    fn open_files(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
+        let entries = std::fs::read_dir(self.of(pid, "fd")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| std::fs::read_link(entry.path()).ok())
     }
 }
 

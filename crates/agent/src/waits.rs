@@ -24,8 +24,19 @@ pub struct Waits {
     targets_forgotten: u32,
     io: HashMap<(Device, u32), IoSums>,
     /// Whether others connect to a port of a process.
-    ports: HashMap<(u32, u16), bool>,
+    ports: HashMap<(u32, u16), Port>,
 }
+
+#[derive(Clone, Copy)]
+struct Port {
+    is_listening: bool,
+    /// When somebody first asked, and when to look again.
+    asked_ns: u64,
+    look_again_ns: u64,
+}
+
+/// A program may wait for all its sockets at once before it begins to listen.
+const LOOK_AGAIN_NS: u64 = 200_000_000;
 
 /// Targets to remember; most are met again and again, and those that are not would add up.
 const MOST_TARGETS: u32 = 4096;
@@ -148,6 +159,9 @@ impl Waits {
 
     fn target(&mut self, target: Option<Target>, pid: u32, at_ns: u64, naming: &mut Naming<'_>) -> Option<TargetId> {
         let target = target?;
+        if target.kind == TargetKind::Eventfd && self.begins_to_listen(pid, at_ns) {
+            self.targets.retain(|(of, target), _| *of != pid || target.kind != TargetKind::Eventfd);
+        }
         if let Some(&known) = self.targets.get(&(pid, target)) {
             return Some(known);
         }
@@ -162,7 +176,7 @@ impl Waits {
         };
         self.targets_met += 1;
         let id = TargetId(self.targets_met);
-        let named = WaitTarget { process, kind, name: self.name(target, pid) };
+        let named = WaitTarget { process, kind, name: self.name(target, pid, at_ns) };
         naming.rows.push(Row::Name(Name::Target { id, target: named }));
         self.targets.insert((pid, target), id);
         Some(id)
@@ -184,25 +198,32 @@ impl Waits {
         self.ports.retain(|&(of, _), _| of != pid);
     }
 
-    fn name(&mut self, target: Target, pid: u32) -> String {
+    fn name(&mut self, target: Target, pid: u32, at_ns: u64) -> String {
         match target.name {
             TargetName::Address(address) => format!("{address:#x}"),
             TargetName::Inode { device, inode } if target.kind == TargetKind::File => {
                 format!("inode {inode} on {}", self.device(DeviceKind::Block, device))
             }
             // A server waits for all its sockets at once.
-            TargetName::Inode { .. } if target.kind == TargetKind::Eventfd && self.is_listening(pid, ANY_PORT) => {
+            TargetName::Inode { .. }
+                if target.kind == TargetKind::Eventfd && self.is_listening(pid, ANY_PORT, at_ns) =>
+            {
                 format!("{CLIENT}of any of its ports")
             }
             TargetName::Inode { inode, .. } => format!("{}:[{inode}]", target.kind),
             TargetName::Peer { address, port, own_port } => {
+                // Only a socket that listens has no peer. It may be closed by now, and what it accepted stays.
+                if target.kind == TargetKind::Tcp && port == 0 {
+                    let port = Port { is_listening: true, asked_ns: at_ns, look_again_ns: at_ns };
+                    self.ports.insert((pid, own_port), port);
+                }
                 let peer = match address.to_ipv4_mapped() {
                     Some(address) => format!("{address}:{port}"),
                     None => format!("[{address}]:{port}"),
                 };
                 // Who connects asks, and who is connected to answers.
                 match target.kind {
-                    TargetKind::Tcp if self.is_listening(pid, own_port) => format!("{CLIENT}{peer}"),
+                    TargetKind::Tcp if self.is_listening(pid, own_port, at_ns) => format!("{CLIENT}{peer}"),
                     TargetKind::Tcp => format!("server {peer}"),
                     // It has no peer, so anybody may send something.
                     _ if port == 0 => format!("{CLIENT}of port {own_port}"),
@@ -213,11 +234,25 @@ impl Waits {
         }
     }
 
-    fn is_listening(&mut self, pid: u32, port: u16) -> bool {
+    fn is_listening(&mut self, pid: u32, port: u16, at_ns: u64) -> bool {
         if self.ports.len() >= MOST_TARGETS as usize {
             self.ports.clear();
         }
-        *self.ports.entry((pid, port)).or_insert_with(|| is_listening(Path::new("/proc"), pid, port))
+        let look = || Port {
+            is_listening: is_listening(Path::new("/proc"), pid, port),
+            asked_ns: at_ns,
+            look_again_ns: at_ns.saturating_add(LOOK_AGAIN_NS),
+        };
+        self.ports.entry((pid, port)).or_insert_with(look).is_listening
+    }
+
+    /// Whether a process that did not listen on any port does now. It is looked at less and less often.
+    fn begins_to_listen(&mut self, pid: u32, at_ns: u64) -> bool {
+        let port = self.ports.get_mut(&(pid, ANY_PORT));
+        let Some(port) = port.filter(|port| !port.is_listening && at_ns >= port.look_again_ns) else { return false };
+        port.is_listening = is_listening(Path::new("/proc"), pid, ANY_PORT);
+        port.look_again_ns = at_ns.saturating_add(at_ns.saturating_sub(port.asked_ns));
+        port.is_listening
     }
 
     fn device(&mut self, kind: DeviceKind, device: Device) -> &str {
@@ -277,6 +312,30 @@ mod tests {
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0
    1: 0100007F:C350 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0
 ";
+
+    #[test]
+    fn a_process_that_begins_to_listen_later_is_looked_at_again() {
+        let (mut waits, pid, soon) = (Waits::default(), std::process::id(), LOOK_AGAIN_NS);
+        assert!(!waits.is_listening(pid, ANY_PORT, 0));
+        assert!(!waits.begins_to_listen(pid, soon));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(!waits.begins_to_listen(pid, soon + 1), "not all the time");
+        assert!(waits.begins_to_listen(pid, 2 * soon));
+        assert!(waits.is_listening(pid, ANY_PORT, 2 * soon));
+        drop(listener);
+        assert!(!waits.begins_to_listen(pid, 9 * soon), "it has begun");
+    }
+
+    #[test]
+    fn what_a_socket_accepted_that_is_closed_by_now_is_a_client() {
+        let mut waits = Waits::default();
+        let mut name = |port| {
+            let name = TargetName::Peer { address: std::net::Ipv6Addr::LOCALHOST, port, own_port: 9 };
+            waits.name(Target { kind: TargetKind::Tcp, name }, std::process::id(), 0)
+        };
+        assert_eq!(name(0), "client [::1]:0");
+        assert_eq!(name(40_000), "client [::1]:40000");
+    }
 
     #[test]
     fn a_port_that_others_connect_to_is_told_from_one_that_connects() {

@@ -136,22 +136,13 @@ impl<'w> ThreadCase<'_, 'w> {
             calls_total,
         };
         Finding {
-            id: String::new(),
-            cause: draft.cause.into(),
-            title: String::new(),
-            is_problem: true,
-            during: None,
-            victims: 1,
-            severity: severity_of(lost).min(most_severe),
-            confidence,
-            summary: draft.summary,
             impact,
             victim: victim(self.situation, self.thread.id),
             symptom: draft.symptom.or_else(|| self.launches()),
             culprit: draft.culprit,
             r#where: draft.places,
-            chain,
             fix: draft.fix,
+            ..found(draft.cause, severity_of(lost).min(most_severe), confidence, draft.summary, chain)
         }
     }
 
@@ -235,6 +226,34 @@ impl<'w> ThreadCase<'_, 'w> {
     }
 }
 
+/// A finding of which it is still to be said whom it costs what, and who is to blame.
+pub(crate) fn found(
+    cause: &'static str,
+    severity: Severity,
+    confidence: f64,
+    summary: String,
+    chain: Chain,
+) -> Finding {
+    Finding {
+        id: String::new(),
+        cause: cause.into(),
+        title: String::new(),
+        is_problem: true,
+        during: None,
+        victims: 1,
+        severity,
+        confidence,
+        summary,
+        impact: Impact { lost_ns: 0, share: 0.0, calls_affected: 0, calls_total: 0 },
+        victim: Victim::default(),
+        symptom: None,
+        culprit: None,
+        r#where: Vec::new(),
+        chain,
+        fix: Vec::new(),
+    }
+}
+
 pub(crate) fn severity_of(share: f64) -> Severity {
     match share {
         _ if share >= HIGH_SHARE => Severity::High,
@@ -248,6 +267,7 @@ pub(crate) fn victim(situation: &Situation<'_>, thread: ThreadId) -> Victim {
     let process = situation.process(thread);
     let device = situation.window.calls.rows.iter().filter(|call| call.thread == thread).find_map(|call| call.device);
     Victim {
+        host: host_name(situation, thread),
         pid: process.map_or(0, |process| process.pid),
         tid: facts.map_or(0, |facts| facts.tid),
         comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
@@ -263,6 +283,7 @@ pub(crate) fn victim(situation: &Situation<'_>, thread: ThreadId) -> Victim {
 pub(crate) fn thread_culprit(situation: &Situation<'_>, thread: ThreadId, detail: String) -> Culprit {
     let facts = situation.window.threads.get(&thread);
     Culprit {
+        host: host_name(situation, thread),
         pid: situation.process(thread).map_or(0, |process| process.pid),
         tid: facts.map_or(0, |facts| facts.tid),
         comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),
@@ -274,7 +295,12 @@ pub(crate) fn thread_culprit(situation: &Situation<'_>, thread: ThreadId, detail
 pub(crate) fn own_process(situation: &Situation<'_>, thread: ThreadId, detail: String) -> Culprit {
     let process = situation.process(thread);
     let comm = process.map_or_else(String::new, |process| process.comm.clone());
-    Culprit { pid: process.map_or(0, |process| process.pid), tid: 0, comm, detail }
+    let pid = process.map_or(0, |process| process.pid);
+    Culprit { host: host_name(situation, thread), pid, tid: 0, comm, detail }
+}
+
+fn host_name(situation: &Situation<'_>, thread: ThreadId) -> Option<String> {
+    situation.host(thread).map(|host| host.name.clone())
 }
 
 pub(crate) fn edge(what: String, evidence: Evidence, ns: u64, refs: Vec<Reference>) -> Edge {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuwhy_model::{Frame, FrameKind, Stretch, TargetKind, ThreadId, WaitReason, WaitTarget};
+use gpuwhy_model::{Frame, FrameKind, Stretch, TargetKind, WaitReason, WaitTarget};
 use gpuwhy_window::{LoadedStack, Window, is_own_python};
 
 /// A kind of wait, as far as one record tells.
@@ -170,9 +170,9 @@ fn is_for_clients(window: &Window, stretch: &Stretch) -> bool {
 }
 
 fn is_for_a_child(window: &Window, stretch: &Stretch, reason: WaitReason) -> bool {
-    let process = |thread: ThreadId| window.threads.get(&thread).and_then(|one| window.processes.get(&one.process));
-    let waker = stretch.woken_by.and_then(process);
-    let is_child = matches!((waker, process(stretch.thread)), (Some(waker), Some(own)) if waker.parent_pid == own.pid);
+    let waker = stretch.woken_by.and_then(|waker| window.process(waker));
+    let is_child =
+        matches!((waker, window.process(stretch.thread)), (Some(waker), Some(own)) if waker.parent_pid == own.pid);
     let is_python = |frame: &Arc<Frame>| {
         frame.kind == FrameKind::Python && frame.file.as_deref().is_some_and(|file| file.ends_with(STARTING_CHILDREN))
     };

@@ -1,6 +1,6 @@
-//! Ranks that work together: who is the last to ask for a collective operation, and how long after the others.
+//! Ranks that work together: who asks for collective operations later than most, and by how much.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::{OpId, RecordKind, Reference, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
@@ -21,11 +21,9 @@ pub(crate) struct Rank {
     /// Which thread asked, the last time.
     pub thread: ThreadId,
     pub op: OpId,
-    /// In how many operations it was the last.
-    pub last: u64,
-    /// How long after the one before it, in all of those together.
+    /// By how much it was later than half of the ranks, in all operations together.
     pub late_ns: u64,
-    /// From when the one before it asked to when it did.
+    /// From when half of the ranks had asked to when it did.
     pub late: Vec<Span>,
 }
 
@@ -37,24 +35,40 @@ impl Rank {
         latest.iter().take(CITED).map(|late| RecordKind::Cuda.at(late.to_ns)).collect()
     }
 
-    fn came_last(&mut self, late: Span) {
-        self.last += 1;
+    fn came_late(&mut self, late: Span) {
         self.late_ns = self.late_ns.saturating_add(late.ns());
         self.late.push(late);
     }
 }
 
 impl Cohort {
-    /// The rank that was last for the longest time, and how long the others were on the average.
-    pub fn latest(&self) -> Option<(&Rank, u64)> {
-        let latest = self.ranks.iter().max_by_key(|rank| rank.late_ns)?;
-        let all_ns = self.ranks.iter().fold(0u64, |sum, rank| sum.saturating_add(rank.late_ns));
-        let others = (self.ranks.len() as u64).checked_sub(1).filter(|others| *others > 0)?;
-        Some((latest, (all_ns - latest.late_ns) / others))
+    /// The rank that was late for the longest time.
+    pub fn latest(&self) -> Option<&Rank> {
+        self.ranks.iter().max_by_key(|rank| rank.late_ns)
+    }
+
+    /// How late ranks usually are: half of the others were no later.
+    pub fn usual_ns(&self, rank: &Rank) -> Option<u64> {
+        let others = self.ranks.iter().filter(|other| other.number != rank.number);
+        let mut others: Vec<u64> = others.map(|other| other.late_ns).collect();
+        others.sort_unstable();
+        others.get(others.len().saturating_sub(1) / 2).copied()
     }
 }
 
-/// Of operations of which not all ranks were seen, nobody knows who came last.
+/// By how much the times of two ranks may be off each other. `None` where nobody knows.
+fn clock_error_ns(window: &Window, one: &Collective, other: &Collective) -> Option<u64> {
+    let process = |rank: &Collective| window.process_id(rank.thread);
+    let (one, other) = (process(one)?, process(other)?);
+    if window.host_of(one) == window.host_of(other) {
+        return Some(0);
+    }
+    let error_ns = |process| window.host(process).and_then(|host| host.clock_error_ns);
+    Some(error_ns(one)?.saturating_add(error_ns(other)?))
+}
+
+/// Of operations of which not all ranks were seen, nobody knows who came late. Nor is it known of ranks whose clocks differ by
+/// more than they are apart.
 pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
     let mut operations: BTreeMap<(i64, u64), Vec<&Collective>> = BTreeMap::new();
     for one in &window.collectives.rows {
@@ -64,20 +78,28 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
     for ((communicator, _), mut asked) in operations {
         asked.sort_by_key(|one| one.start_ns);
-        let &[.., before, last] = asked.as_slice() else { continue };
-        if asked.len() as u64 != u64::from(last.ranks) {
+        // Two tracers may have seen the same rank.
+        let mut seen = BTreeSet::new();
+        asked.retain(|one| seen.insert(one.rank));
+        // When it comes, half of them are there.
+        let half = (asked.len() - 1) / 2;
+        let usual = asked[half];
+        if asked.len() < 2 || asked.len() as u64 != u64::from(usual.ranks) {
             continue;
         }
         *counts.entry(communicator).or_default() += 1;
         let ranks = cohorts.entry(communicator).or_default();
         for one in &asked {
-            let new =
-                || Rank { number: one.rank, thread: one.thread, op: one.op, last: 0, late_ns: 0, late: Vec::new() };
+            let new = || Rank { number: one.rank, thread: one.thread, op: one.op, late_ns: 0, late: Vec::new() };
             let rank = ranks.entry(one.rank).or_insert_with(new);
             (rank.thread, rank.op) = (one.thread, one.op);
         }
-        if let Some(rank) = ranks.get_mut(&last.rank) {
-            rank.came_last(Span { from_ns: before.start_ns, to_ns: last.start_ns });
+        for one in &asked[half + 1..] {
+            let late = Span { from_ns: usual.start_ns, to_ns: one.start_ns };
+            let is_sure = clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns);
+            if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure) {
+                rank.came_late(late);
+            }
         }
     }
     let cohort = |(communicator, ranks): (i64, BTreeMap<u32, Rank>)| Cohort {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_model::{CallClass, Layer, OpId, Process, ProcessId, Steps, ThreadId, ThreadTimes, TimePart};
-use gpuwhy_window::{CallSecond, CallSum, Op};
+use gpuwhy_window::{CallSecond, CallSum, Device, Op};
 
-use crate::gpu::{self, Feeding, Gpu, IdleUse};
+use crate::gpu::{Feeding, Gpu, IdleUse, Word};
 use crate::parts::{self, Parts};
 use crate::situation::Situation;
 use crate::steps::{self, Gap};
@@ -37,8 +37,8 @@ pub struct Dispatcher<'w> {
     pub idle: IdleUse,
     /// How it gave a GPU work that was done as soon as it came.
     pub feeding: Feeding,
-    /// The share of the time in which its GPUs were idle, as they say themselves.
-    pub idle_told: Option<f64>,
+    /// What its GPU says of itself. Of several, the one that can have lost the most.
+    pub word: Option<Word>,
 }
 
 impl Dispatcher<'_> {
@@ -61,7 +61,7 @@ impl Dispatcher<'_> {
 
     /// The share of the time that can have been lost on its GPUs.
     pub fn most_lost(&self) -> f64 {
-        self.idle_told.map_or(1.0, |told| (told + gpu::LESS_IDLE).min(1.0))
+        self.word.map_or(1.0, |word| word.most_lost())
     }
 
     /// When the first third of its time is over: programs warm up.
@@ -86,6 +86,8 @@ fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Opti
     let from_ns = sum.times.bucket_ns.max(window.from_ns);
     let to_ns = sum.last_bucket_ns.saturating_add(SECOND_NS).min(window.to_ns).max(from_ns);
     let found = steps::find(situation, id, &calls, sum.times.wall_ns);
+    let mut idle = IdleUse::find(situation, gpus, id);
+    idle.limit_computing(parts.get(TimePart::Application));
     let (steps, gaps) = found.map_or((None, Vec::new()), |found| (Some(found.steps), found.gaps));
     Some(Dispatcher {
         id,
@@ -100,28 +102,28 @@ fn dispatcher<'w>(situation: &Situation<'w>, gpus: &[Gpu], id: ThreadId) -> Opti
         parts,
         steps,
         gaps,
-        idle: IdleUse::find(situation, gpus, id),
+        idle,
         feeding: Feeding::find(situation, gpus, id),
-        idle_told: idle_told(situation, gpus, id),
+        word: word(situation, gpus, id),
     })
 }
 
 /// Work that waits for others, as collectives do, looks like any other to a GPU.
-fn idle_told(situation: &Situation<'_>, gpus: &[Gpu], thread: ThreadId) -> Option<f64> {
-    if gpus.iter().all(|gpu| gpu.told_idle.is_none()) {
+fn word(situation: &Situation<'_>, gpus: &[Gpu], thread: ThreadId) -> Option<Word> {
+    if gpus.iter().all(|gpu| gpu.word.is_none()) {
         return None;
     }
-    let process = situation.process_id(thread);
-    let is_own = |sum: &&CallSum| situation.process_id(sum.thread) == process;
+    let process = situation.process_id(thread)?;
+    let is_own = |sum: &&CallSum| situation.process_id(sum.thread) == Some(process);
     let is_collective = |sum: &CallSum| situation.class_of(sum.op) == Some(CallClass::Collective);
     if situation.window.call_sums.iter().filter(is_own).any(is_collective) {
         return None;
     }
     let calls = situation.window.calls.rows.iter().filter(|call| call.thread == thread);
-    let devices: BTreeSet<u16> = calls.map(|call| call.device.unwrap_or(0)).collect();
-    let told: Option<Vec<f64>> =
-        gpus.iter().filter(|gpu| devices.contains(&gpu.device)).map(|gpu| gpu.told_idle).collect();
-    told?.into_iter().reduce(f64::max)
+    let devices: BTreeSet<Device> = calls.map(|call| situation.device(call, process)).collect();
+    let words: Option<Vec<Word>> =
+        gpus.iter().filter(|gpu| devices.contains(&gpu.device)).map(|gpu| gpu.word).collect();
+    words?.into_iter().max_by(|one, other| one.most_lost().total_cmp(&other.most_lost()))
 }
 
 fn one_layer<'w>(situation: &Situation<'w>, calls: &[&'w CallSum]) -> Vec<&'w CallSum> {

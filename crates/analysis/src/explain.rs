@@ -49,6 +49,7 @@ fn verdicts(situation: &Situation<'_>, dispatchers: &[Dispatcher<'_>]) -> Vec<Ve
 pub(crate) fn breakdown(situation: &Situation<'_>, thread: &Dispatcher<'_>) -> Breakdown {
     let facts = situation.window.threads.get(&thread.id);
     Breakdown {
+        host: situation.host(thread.id).map(|host| host.name.clone()),
         pid: thread.process.map_or(0, |process| process.pid),
         tid: facts.map_or(0, |facts| facts.tid),
         comm: facts.map_or_else(String::new, |facts| facts.comm.clone()),

@@ -61,13 +61,16 @@ pub fn add_incident(explanation: &mut Explanation, incident: Explanation) {
     // It is over, and most of the run was as it should be.
     found.severity = found.severity.min(Severity::Medium);
     let culprit = |finding: &Finding| finding.culprit.as_ref().map(|culprit| culprit.comm.clone());
+    let is_most = |known: &Finding| found.impact.lost_ns as f64 >= MOST_OF_IT * known.impact.lost_ns as f64;
+    // Of several alike, the run may name another one than the incident does.
     let is_same = |known: &Finding| {
-        known.cause == found.cause && known.victim.pid == found.victim.pid && culprit(known) == culprit(&found)
+        known.cause == found.cause
+            && known.victim.process() == found.victim.process()
+            && (culprit(known) == culprit(&found) || is_most(known))
     };
     match explanation.findings.iter_mut().find(|known| is_same(known)) {
         Some(known) if known.severity > Severity::Low => {
-            let is_most = found.impact.lost_ns as f64 >= MOST_OF_IT * known.impact.lost_ns as f64;
-            if is_most {
+            if is_most(known) {
                 found.severity = found.severity.max(known.severity);
                 *known = Finding { id: known.id.clone(), ..found };
             }

@@ -63,7 +63,7 @@ impl<'w> Ledger<'w> {
 /// The layer whose memory calls of a process count: those of the layers above ask for the same memory. `None` where
 /// there are none.
 pub fn layer(window: &Window, process: ProcessId) -> Option<Layer> {
-    let is_own = |sum: &&CallSum| window.threads.get(&sum.thread).is_some_and(|one| one.process == process);
+    let is_own = |sum: &&CallSum| window.process_id(sum.thread) == Some(process);
     let is_memory = |op: &&Op| matches!(op.meaning.class, CallClass::Alloc | CallClass::Free);
     let counted = || window.call_sums.iter().filter(is_own).filter_map(|sum| window.ops.get(&sum.op)).filter(is_memory);
     let kept = rows(window, process).filter_map(|call| window.ops.get(&call.op));
@@ -78,6 +78,6 @@ pub fn memory_calls(window: &Window, process: ProcessId) -> impl Iterator<Item =
 }
 
 fn rows(window: &Window, process: ProcessId) -> impl Iterator<Item = &Call> {
-    let is_own = move |call: &&Call| window.threads.get(&call.thread).is_some_and(|one| one.process == process);
+    let is_own = move |call: &&Call| window.process_id(call.thread) == Some(process);
     window.memory_calls.rows.iter().filter(is_own)
 }

@@ -30,8 +30,9 @@ const MOST_TRIALS: f64 = 0.45;
 /// What comes after the last work is a phase of its own from this part of the steady state on.
 const LONG_END: f64 = 0.2;
 
-/// In the order of time. Empty where the run has no parts that differ.
-pub fn phases(seconds: &[WorkSecond], span: Span) -> Vec<Phase> {
+/// In the order of time. Empty where the run has no parts that differ. The second in which a program ends that `has_ended`
+/// is a part of its end.
+pub fn phases(seconds: &[WorkSecond], span: Span, has_ended: bool) -> Vec<Phase> {
     let Some((first, last)) = working(seconds) else { return Vec::new() };
     let steady = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
     let with_work = |seconds: &[WorkSecond]| seconds.iter().filter(|second| second.launches > 0).count() as f64;
@@ -43,8 +44,9 @@ pub fn phases(seconds: &[WorkSecond], span: Span) -> Vec<Phase> {
     let begins_ns =
         |at: usize| seconds.get(at).map_or(span.to_ns, |second| second.bucket_ns.clamp(span.from_ns, span.to_ns));
     let steady_ns = if steady == 0 { span.from_ns } else { begins_ns(steady) };
-    let end_ns = begins_ns(last + 1);
-    let has_end = (span.to_ns - end_ns) as f64 > LONG_END * (end_ns - steady_ns) as f64;
+    let is_cut = has_ended && last - steady >= LEAST_SECONDS;
+    let end_ns = begins_ns(if is_cut { last } else { last + 1 });
+    let has_end = is_cut || (span.to_ns - end_ns) as f64 > LONG_END * (end_ns - steady_ns) as f64;
     let first_ns = if first == 0 { span.from_ns } else { begins_ns(first) };
     let steady_to_ns = if has_end { end_ns } else { span.to_ns };
     let all = [
@@ -114,7 +116,7 @@ mod tests {
     }
 
     fn found(launches: &[u64], loading: &[usize]) -> Vec<(&'static str, u64, u64)> {
-        let phases = phases(&seconds(launches, loading), Span { from_ns: 0, to_ns: launches.len() as u64 * S });
+        let phases = phases(&seconds(launches, loading), Span { from_ns: 0, to_ns: launches.len() as u64 * S }, false);
         phases.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect()
     }
 
@@ -141,6 +143,16 @@ mod tests {
     }
 
     #[test]
+    fn the_second_in_which_a_program_ends_is_a_part_of_its_end() {
+        let told = |launches: &[u64]| {
+            let phases = phases(&seconds(launches, &[]), Span { from_ns: 0, to_ns: 8 * S }, true);
+            phases.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[100; 7]), [("steady", 0, 6), ("end", 6, 8)]);
+        assert_eq!(told(&[100, 100]), [("steady", 0, 8)], "there is not much else");
+    }
+
+    #[test]
     fn a_pause_is_part_of_what_a_program_does() {
         assert_eq!(found(&[0, 100, 100, 0, 0, 0, 100, 100], &[]), [("load", 0, 1), ("steady", 1, 8)]);
     }
@@ -152,7 +164,7 @@ mod tests {
         assert_eq!(found(&launches, &[]), expected);
         let mut called = seconds(&launches, &[]);
         called.retain(|second| second.launches > 0 || second.bucket_ns == 0);
-        let told = phases(&called, Span { from_ns: 0, to_ns: 14 * S });
+        let told = phases(&called, Span { from_ns: 0, to_ns: 14 * S }, false);
         let told: Vec<_> = told.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect();
         assert_eq!(told, expected, "seconds without any call have no row");
     }

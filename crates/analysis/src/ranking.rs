@@ -45,33 +45,38 @@ fn ruled_out_line(cause: Cause, why: String, share: Option<f64>) -> RuledOut {
 struct Alike {
     /// Of the one that suffers most.
     finding: Finding,
-    pids: BTreeSet<u32>,
+    victims: BTreeSet<(Option<String>, u32)>,
 }
 
 impl Alike {
     fn told(self) -> Finding {
-        let victims = u32::try_from(self.pids.len()).unwrap_or(u32::MAX);
+        let victims = u32::try_from(self.victims.len()).unwrap_or(u32::MAX);
         Finding { victims, ..self.finding }
     }
 
     fn is_like(&self, other: &Finding) -> bool {
         let own = &self.finding;
         own.cause == other.cause
-            && match self.pids.contains(&other.victim.pid) {
+            && match self.victims.contains(&who(other)) {
                 true => is_same_culprit(own, other),
                 false => is_same_program(own, other),
             }
     }
 }
 
+/// The host and the process.
+fn who(finding: &Finding) -> (Option<String>, u32) {
+    (finding.victim.host.clone(), finding.victim.pid)
+}
+
 /// Threads and processes that suffer from the same are one finding, told of the one that suffers most.
 fn merge(findings: &mut Vec<Alike>, next: Finding) {
-    let pid = next.victim.pid;
+    let victim = who(&next);
     let Some(known) = findings.iter_mut().find(|one| one.is_like(&next)) else {
-        findings.push(Alike { finding: next, pids: BTreeSet::from([pid]) });
+        findings.push(Alike { finding: next, victims: BTreeSet::from([victim]) });
         return;
     };
-    known.pids.insert(pid);
+    known.victims.insert(victim);
     let impact = &known.finding.impact;
     let affected = impact.calls_affected.saturating_add(next.impact.calls_affected);
     let total = impact.calls_total.saturating_add(next.impact.calls_total);
@@ -84,7 +89,8 @@ fn merge(findings: &mut Vec<Alike>, next: Finding) {
 
 /// Processes that run the same program, each its own culprit or both with the same one, at the same place.
 fn is_same_program(one: &Finding, other: &Finding) -> bool {
-    let blames_itself = |finding: &Finding| finding.culprit.as_ref().map(|culprit| culprit.pid == finding.victim.pid);
+    let blames_itself =
+        |finding: &Finding| finding.culprit.as_ref().map(|culprit| culprit.process() == finding.victim.process());
     let file = |finding: &Finding| finding.r#where.first().map(|place| place.file.clone());
     one.victim.comm == other.victim.comm
         && one.victim.device == other.victim.device
@@ -96,7 +102,9 @@ fn is_same_program(one: &Finding, other: &Finding) -> bool {
 /// The same process, or another one that runs the same program: one of many workers, one of many hogs.
 fn is_same_culprit(one: &Finding, other: &Finding) -> bool {
     match (&one.culprit, &other.culprit) {
-        (Some(one), Some(other)) => one.pid == other.pid || (!one.comm.is_empty() && one.comm == other.comm),
+        (Some(one), Some(other)) => {
+            one.process() == other.process() || (!one.comm.is_empty() && one.comm == other.comm)
+        }
         (one, other) => one.is_none() && other.is_none(),
     }
 }
@@ -127,7 +135,7 @@ fn explains_away(finding: &Finding, other: &Finding) -> bool {
     let is_said = |causes: &[&str]| causes.contains(&other.cause.as_str());
     let is_same_line = || own_line(finding).is_some() && own_line(finding) == own_line(other);
     (is_said(rule.explains_away) || is_said(rule.explains_its_line) && is_same_line())
-        && finding.victim.pid == other.victim.pid
+        && finding.victim.process() == other.victim.process()
         && (finding.severity >= other.severity || other.severity == Severity::Low)
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{CallClass, OpId, Process, ProcessId, Span, TargetId, ThreadId};
-use gpuwhy_window::{CallSum, Op, ThreadSum, Window};
+use gpuwhy_model::{Call, CallClass, Layer, LifeKind, OpId, Process, ProcessId, ProcessLife, Span, TargetId, ThreadId};
+use gpuwhy_window::{CallSum, Device, Host, Op, ThreadSum, Window};
 
 use crate::sync_point;
 use crate::waiting::{Waiting, WaitsByThread, mark_handovers, waits};
@@ -30,6 +30,8 @@ pub struct Situation<'w> {
     sums: BTreeMap<ThreadId, &'w ThreadSum>,
     calls: BTreeMap<ThreadId, Vec<&'w CallSum>>,
     tracers: BTreeSet<ProcessId>,
+    /// The lowest that each process calls: calls of the layers above ask for the same work.
+    layers: BTreeMap<ProcessId, Layer>,
 }
 
 impl<'w> Situation<'w> {
@@ -44,6 +46,7 @@ impl<'w> Situation<'w> {
             sums: window.thread_sums.iter().map(|sum| (sum.times.thread, sum)).collect(),
             calls,
             tracers: tracers(window),
+            layers: lowest_layers(window),
         };
         situation.feeders = situation.sums.keys().copied().filter(|&thread| situation.is_feeder(thread)).collect();
         mark_handovers(window, &mut situation.waits, &situation.feeders);
@@ -109,7 +112,7 @@ impl<'w> Situation<'w> {
     }
 
     pub fn process_id(&self, thread: ThreadId) -> Option<ProcessId> {
-        self.window.threads.get(&thread).map(|thread| thread.process)
+        self.window.process_id(thread)
     }
 
     pub fn process(&self, thread: ThreadId) -> Option<&'w Process> {
@@ -121,6 +124,33 @@ impl<'w> Situation<'w> {
         let process = self.process_id(thread)?;
         let own = self.window.collectives.rows.iter().filter(|one| self.process_id(one.thread) == Some(process));
         own.max_by_key(|one| one.ranks).map(|one| one.rank)
+    }
+
+    pub fn lowest_layer(&self, process: ProcessId) -> Option<Layer> {
+        self.layers.get(&process).copied()
+    }
+
+    /// Whether a function is of the lowest layer that the thread's process calls.
+    pub fn is_lowest(&self, thread: ThreadId, op: OpId) -> bool {
+        let lowest = self.process_id(thread).and_then(|process| self.lowest_layer(process));
+        lowest.is_some() && self.op(op).map(|op| op.layer) == lowest
+    }
+
+    /// The end of a process.
+    pub fn exit(&self, process: ProcessId) -> Option<&'w ProcessLife> {
+        let pid = self.window.processes.get(&process)?.pid;
+        let mut life = self.window.life_on(self.window.host_of(process));
+        life.find(|life| life.kind == LifeKind::Exit && life.pid == pid)
+    }
+
+    /// The GPU that a call of a process is about.
+    pub fn device(&self, call: &Call, process: ProcessId) -> Device {
+        Device { host: self.window.host_of(process), number: call.device.unwrap_or(0) }
+    }
+
+    /// The host that a thread ran on, where there are several.
+    pub fn host(&self, thread: ThreadId) -> Option<&'w Host> {
+        self.window.host(self.process_id(thread)?)
     }
 
     /// Processes that use a GPU, of those that are asked about.
@@ -149,9 +179,10 @@ impl<'w> Situation<'w> {
     /// `python (4711)`, or `worker (4711/4720)` for a thread that is not its process's first.
     pub fn name(&self, thread: ThreadId) -> String {
         let Some(facts) = self.window.threads.get(&thread) else { return "an unknown thread".to_owned() };
+        let on = self.host(thread).map_or_else(String::new, |host| format!(" on {}", host.name));
         match self.process(thread) {
-            Some(process) if process.pid != facts.tid => format!("{} ({}/{})", facts.comm, process.pid, facts.tid),
-            _ => format!("{} ({})", facts.comm, facts.tid),
+            Some(process) if process.pid != facts.tid => format!("{} ({}/{}){on}", facts.comm, process.pid, facts.tid),
+            _ => format!("{} ({}){on}", facts.comm, facts.tid),
         }
     }
 
@@ -166,15 +197,27 @@ impl<'w> Situation<'w> {
     }
 }
 
+fn lowest_layers(window: &Window) -> BTreeMap<ProcessId, Layer> {
+    let mut layers: BTreeMap<ProcessId, Layer> = BTreeMap::new();
+    for sum in &window.call_sums {
+        let (Some(process), Some(op)) = (window.process_id(sum.thread), window.ops.get(&sum.op)) else { continue };
+        let lowest = layers.entry(process).or_insert(op.layer);
+        *lowest = Layer::lowest([*lowest, op.layer]).unwrap_or(op.layer);
+    }
+    layers
+}
+
 fn gpu_waits(window: &Window) -> BTreeMap<ThreadId, Vec<Span>> {
     let mut waits: BTreeMap<ThreadId, Vec<Span>> = BTreeMap::new();
     for call in &window.calls.rows {
-        let is_wait = window.ops.get(&call.op).is_some_and(|op| sync_point::has_waited(call, &op.meaning));
+        if !window.ops.get(&call.op).is_some_and(|op| sync_point::has_waited(call, &op.meaning)) {
+            continue;
+        }
         let own = waits.entry(call.thread).or_default();
         let last_ns = own.last().map_or(0, |last| last.to_ns);
         // Calls that are made inside of others count once.
-        let span = Span { from_ns: call.start_ns.max(last_ns), to_ns: call.start_ns.saturating_add(call.duration_ns) };
-        own.extend((is_wait && span.from_ns < span.to_ns).then_some(span));
+        let span = Span { from_ns: call.start_ns.max(last_ns), to_ns: call.span().to_ns };
+        own.extend((span.from_ns < span.to_ns).then_some(span));
     }
     waits
 }

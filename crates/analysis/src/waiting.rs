@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{KernelWork, Reference, Stretch, TargetId, ThreadId, WorkKind};
+use gpuwhy_model::{
+    KernelWork, LifeKind, ProcessId, Reference, Span, Stretch, TargetId, TargetKind, ThreadId, WorkKind,
+};
 use gpuwhy_window::Window;
 
 use crate::class::{WaitClass, classify};
+use crate::words::part;
 
 /// A wait that a timer cut into pieces is one wait as long as its pieces are not further apart.
 const PIECES_APART_NS: u64 = 50_000_000;
@@ -33,6 +36,10 @@ impl Waiting<'_> {
         self.stretch.start_ns.saturating_add(self.stretch.blocked_ns)
     }
 
+    fn blocked(&self) -> Span {
+        Span { from_ns: self.stretch.start_ns, to_ns: self.blocked_to_ns() }
+    }
+
     pub fn end_ns(&self) -> u64 {
         self.blocked_to_ns().saturating_add(self.stretch.runqueue_ns)
     }
@@ -49,13 +56,78 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
         let waiting = Waiting { stretch, class: classify(window, stretch), ended_by: None };
         waits.entry(stretch.thread).or_default().push(waiting);
     }
+    mark_last_words(window, &mut waits);
     for waits in waits.values_mut() {
         learn_from_stacks(waits);
         waits.sort_by_key(|waiting| waiting.stretch.start_ns);
         name_who_ended_them(waits);
+        learn_from_requests(window, waits);
     }
     mark_reclaim(window, &mut waits);
+    mark_answers(window, &mut waits);
     waits
+}
+
+/// A process that ends so soon after it said something was waited for to its end. So was one that has lived for no longer
+/// than this part of the time.
+const LAST_WORDS_NS: u64 = 100_000_000;
+const SHORT_LIFE: f64 = 0.1;
+
+/// Who reads what a process says that it started, until that one ends, waits for the process.
+fn mark_last_words(window: &Window, waits: &mut WaitsByThread<'_>) {
+    let short_ns = part(window.to_ns.saturating_sub(window.from_ns), SHORT_LIFE);
+    let mut exits: BTreeMap<(u16, u32), Vec<u64>> = BTreeMap::new();
+    for exit in window.life.iter().filter(|life| life.turn.kind == LifeKind::Exit) {
+        exits.entry((exit.host, exit.turn.pid)).or_default().push(exit.turn.at_ns);
+    }
+    for waiting in waits.values_mut().flatten().filter(|waiting| waiting.class == Some(WaitClass::Input)) {
+        let Some(waker_id) = waiting.stretch.woken_by.and_then(|waker| window.process_id(waker)) else { continue };
+        let waker = window.processes.get(&waker_id);
+        let (Some(waker), Some(own)) = (waker, window.process(waiting.stretch.thread)) else { continue };
+        let until_ns = waiting.end_ns().saturating_add(LAST_WORDS_NS).max(waker.started_ns.saturating_add(short_ns));
+        let soon = waiting.blocked_to_ns()..=until_ns;
+        let exits = exits.get(&(window.host_of(waker_id), waker.pid));
+        let ends_soon = || exits.is_some_and(|exits| exits.iter().any(|at_ns| soon.contains(at_ns)));
+        if waker.parent_pid == own.pid && ends_soon() {
+            waiting.class = Some(WaitClass::Child);
+        }
+    }
+}
+
+/// Whoever waits for all its sockets at once may wait for somebody to ask, or for an answer. It is an answer if who sent it
+/// is a server that its own process asks.
+fn mark_answers(window: &Window, waits: &mut WaitsByThread<'_>) {
+    let process = |thread: ThreadId| window.process_id(thread);
+    let who = |waiting: &Waiting<'_>| Some((process(waiting.stretch.thread)?, process(waiting.ended_by?.thread)?));
+    let is_request = |waiting: &Waiting<'_>| waiting.class == Some(WaitClass::Request);
+    let asked: BTreeSet<(ProcessId, ProcessId)> =
+        waits.values().flatten().filter(|waiting| is_request(waiting)).filter_map(who).collect();
+    let is_answer = |waiting: &Waiting<'_>| {
+        is_request(waiting) && who(waiting).is_some_and(|(own, other)| own != other && asked.contains(&(other, own)))
+    };
+    let mut answers: BTreeMap<ThreadId, Vec<(Span, EndedBy)>> = BTreeMap::new();
+    for waiting in waits.values_mut().flatten().filter(|waiting| is_answer(waiting)) {
+        waiting.class = Some(WaitClass::Network);
+        if let Some(by) = waiting.ended_by {
+            answers.entry(waiting.stretch.thread).or_default().push((waiting.blocked(), by));
+        }
+    }
+    // A thread that gets its work from one that waits for an answer waits for the answer.
+    for waiting in waits.values_mut().flatten().filter(|waiting| waiting.class == Some(WaitClass::Input)) {
+        let Some(by) = waiting.ended_by.filter(|by| process(by.thread) == process(waiting.stretch.thread)) else {
+            continue;
+        };
+        let own = waiting.blocked();
+        let relayed = answers.get(&by.thread).and_then(|answers| {
+            let last = answers.partition_point(|(answer, _)| answer.to_ns <= own.to_ns).checked_sub(1)?;
+            answers.get(last)
+        });
+        if let Some((answer, answered_by)) = relayed
+            && own.overlap_ns(answer) > own.ns() / 2
+        {
+            (waiting.class, waiting.ended_by) = (Some(WaitClass::Network), Some(*answered_by));
+        }
+    }
 }
 
 /// What stacks tell of something that is waited on, and what it is taken for without: a thread that is seen to write to
@@ -76,6 +148,22 @@ fn learn_from_stacks(waits: &mut [Waiting<'_>]) {
             if waiting.stretch.target.is_some_and(|target| told.contains(&target)) {
                 waiting.class = Some(class);
             }
+        }
+    }
+}
+
+/// A server waits for all its sockets at once also before it is known to listen: who asks later has asked then.
+fn learn_from_requests(window: &Window, waits: &mut [Waiting<'_>]) {
+    let by = |waiting: &Waiting<'_>| window.process_id(waiting.ended_by?.thread);
+    let requests = waits.iter().filter(|waiting| waiting.class == Some(WaitClass::Request));
+    let askers: BTreeSet<ProcessId> = requests.filter_map(by).collect();
+    let is_for_all = |waiting: &Waiting<'_>| {
+        let target = waiting.stretch.target.and_then(|target| window.targets.get(&target));
+        target.is_some_and(|target| target.kind == TargetKind::Eventfd)
+    };
+    for waiting in waits.iter_mut().filter(|waiting| waiting.class == Some(WaitClass::Input)) {
+        if is_for_all(waiting) && by(waiting).is_some_and(|asker| askers.contains(&asker)) {
+            waiting.class = Some(WaitClass::Request);
         }
     }
 }
@@ -116,7 +204,7 @@ fn mark_reclaim(window: &Window, waits: &mut WaitsByThread<'_>) {
 
 /// Threads of one process that take turns at feeding the GPU starve nobody by it.
 pub(crate) fn mark_handovers(window: &Window, waits: &mut WaitsByThread<'_>, feeders: &BTreeSet<ThreadId>) {
-    let process = |thread: ThreadId| window.threads.get(&thread).map(|thread| thread.process);
+    let process = |thread: ThreadId| window.process_id(thread);
     for &feeder in feeders {
         let is_turn =
             |by: EndedBy| by.thread != feeder && feeders.contains(&by.thread) && process(by.thread) == process(feeder);

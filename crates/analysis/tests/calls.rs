@@ -47,6 +47,53 @@ fn a_wait_after_every_launch_is_a_storm_and_one_a_step_is_not() {
     innocent(&training(|_, _, _| {}).explained(), "sync-storm");
 }
 
+#[test]
+fn a_copy_that_waits_and_the_synchronization_after_it_are_one_wait_a_step() {
+    let mut scene = Scene::new(10 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..1000 {
+        let start_ns = step * 10 * MS;
+        (0..5).for_each(|launch| {
+            scene.call(thread, "cuLaunchKernel", start_ns + launch * 50 * US, 5 * US);
+        });
+        let copy = scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 300 * US, 9 * MS);
+        (copy.bytes, copy.blocked_ns) = (Some(100_000), 0);
+        scene.call(thread, "cuStreamSynchronize", start_ns + 9_310 * US, 10 * US);
+    }
+    innocent(&scene.explained(), "sync-storm");
+}
+
+#[test]
+fn steps_of_a_copy_and_a_synchronization_each_are_not_counted_twice() {
+    let mut scene = Scene::new(6 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..2000 {
+        let start_ns = step * 3 * MS;
+        (0..30).for_each(|launch| {
+            scene.call(thread, "cuLaunchKernel", start_ns + launch * 15 * US, 5 * US);
+        });
+        scene.call(thread, "cuMemcpyDtoHAsync", start_ns + 500 * US, 2 * MS).bytes = Some(1000);
+        scene.call(thread, "cuStreamSynchronize", start_ns + 2_510 * US, 10 * US);
+    }
+    innocent(&scene.explained(), "sync-storm");
+}
+
+#[test]
+fn copies_in_rapid_succession_are_a_storm_also_where_nothing_else_was_kept() {
+    let mut scene = Scene::new(6 * S);
+    let thread = scene.program(4711, "python");
+    for copy in 0..200_000 {
+        scene.call(thread, "cuMemcpyDtoHAsync", copy * 30 * US, 10 * US).bytes = Some(4);
+        scene.call(thread, "cuStreamSynchronize", copy * 30 * US + 11 * US, US);
+        if copy % 4 == 0 {
+            scene.call(thread, "cuLaunchKernel", copy * 30 * US + 13 * US, 5 * US);
+        }
+    }
+    let mut window = scene.finished();
+    window.calls.rows.retain(|call| call.op == op("cuMemcpyDtoHAsync") && call.start_ns < START_NS + S);
+    only(&gpuwhy_analysis::explain(&window), "sync-storm");
+}
+
 /// The budget takes records of launches away first and then those of waits that are not slow; sums stay.
 #[test]
 fn a_storm_is_one_also_where_most_or_all_of_its_launches_were_not_seen() {
@@ -193,14 +240,15 @@ fn a_refused_allocation_is_explicit_and_grave_when_it_repeats_or_ends_the_proces
             }
         });
         if ends {
-            scene.window.life.push(ProcessLife {
+            let exit = ProcessLife {
                 at_ns: START_NS + 9 * S + 500 * MS,
                 kind: LifeKind::Exit,
                 pid: 4711,
                 child_pid: None,
                 status: Some(256),
                 comm: "python".into(),
-            });
+            };
+            scene.window.life.push(exit.into());
         }
         let explanation = scene.explained();
         let finding = only(&explanation, "alloc-failed");
@@ -322,8 +370,8 @@ fn a_killed_worker_of_the_job_is_a_finding_and_a_stranger_is_not() {
             status: None,
             comm: "worker".into(),
         };
-        scene.window.life.push(life(LifeKind::Fork, parent, Some(4800)));
-        scene.window.life.push(life(LifeKind::OomKill, 4800, None));
+        scene.window.life.push(life(LifeKind::Fork, parent, Some(4800)).into());
+        scene.window.life.push(life(LifeKind::OomKill, 4800, None).into());
         scene.explained()
     };
     let explanation = killed(4711);

@@ -11,7 +11,7 @@ use gpuwhy_model::{
     LifeKind, Meaning, ModuleId, OpId, Process, ProcessId, ProcessLife, Span, StandsFor, Stretch, TargetId, TargetKind,
     ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
 };
-use gpuwhy_window::{CallSecond, CallSum, Covered, Op, Thread, ThreadSum, Window};
+use gpuwhy_window::{CallSecond, CallSum, Covered, Life, Op, Thread, ThreadSum, Window};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -320,7 +320,7 @@ prop_compose! {
         thread_sums in vec(thread_sum(), 0..6),
         kernel_work in vec(kernel_work(), 0..20),
         io in vec(io(), 0..10),
-        life in vec(life(), 0..8),
+        life in vec((0u16..3, life()).prop_map(|(host, turn)| Life { host, turn }), 0..8),
     ) -> Window {
         let (io_requests, io_usage) = io.into_iter().unzip();
         let mut window = Window { from_ns, to_ns, call_sums, call_seconds, thread_sums, io_usage, life, watched, ..Window::default() };

@@ -4,6 +4,7 @@
 mod support;
 
 use gpuwhy_model::{Explanation, LifeKind, ProcessLife, Severity};
+use gpuwhy_window::{FabricErrors, Host};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -11,17 +12,21 @@ const STEP_NS: u64 = 40 * MS;
 
 /// Steps of 40 ms: each rank launches, asks for an all-reduce and waits for all others, one of them longer than the rest.
 fn job(late_ns: impl Fn(u64, u32) -> u64) -> Scene {
+    job_of(RANKS, late_ns)
+}
+
+fn job_of(ranks: u32, late_ns: impl Fn(u64, u32) -> u64) -> Scene {
     let mut scene = Scene::new(8 * S);
-    let threads: Vec<_> = (0..RANKS).map(|rank| scene.program(4000 + rank, "python")).collect();
+    let threads: Vec<_> = (0..ranks).map(|rank| scene.program(4000 + rank, "python")).collect();
     for step in 0..200 {
         let start_ns = step * STEP_NS;
-        let all_ns = start_ns + 5 * MS + (0..RANKS).map(|rank| late_ns(step, rank)).max().unwrap();
+        let all_ns = start_ns + 5 * MS + (0..ranks).map(|rank| late_ns(step, rank)).max().unwrap();
         for (rank, &thread) in (0..).zip(&threads) {
             let at_ns = start_ns + late_ns(step, rank);
             for launch in 0..20 {
                 scene.call(thread, "cuLaunchKernel", at_ns + launch * 20 * US, 5 * US);
             }
-            scene.all_reduce(thread, at_ns + MS, rank, RANKS, step);
+            scene.all_reduce(thread, at_ns + MS, rank, ranks, step);
             scene.sync(thread, at_ns + 2 * MS, all_ns + 15 * MS - at_ns);
         }
     }
@@ -44,6 +49,75 @@ fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
     assert!(chain.iter().any(|what| what.contains("200 of 200 operations")), "{chain:#?}");
     // What holds it up is told with it, and not once more.
     assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
+}
+
+/// Whatever holds a host up makes all of its ranks late.
+#[test]
+fn several_ranks_that_are_late_together_hold_the_others_up() {
+    let explanation = job_of(5, |_, rank| if rank >= 3 { 12 * MS + u64::from(rank) * 10 * US } else { 0 }).explained();
+    let first = &explanation.findings[0];
+    assert_eq!((first.cause.as_str(), first.severity), ("straggler", Severity::High), "{explanation:#?}");
+    assert_eq!(first.culprit.as_ref().unwrap().pid, 4004, "{first:#?}");
+    let chain: Vec<&str> = first.chain.edges().map(|edge| edge.what.as_str()).collect();
+    assert!(chain.iter().any(|what| what.contains("so did another rank")), "{chain:#?}");
+}
+
+/// As in a merged trace: the last rank ran on another host.
+fn on_two_hosts(late_ns: u64, error_ns: Option<u64>) -> Explanation {
+    let mut scene = job(|_, rank| if rank == 2 { late_ns } else { 0 });
+    let host = |name: &str, clock_error_ns| Host { name: name.into(), clock_error_ns };
+    scene.window.hosts = vec![host("node-a", Some(0)), host("node-b", error_ns)];
+    let pids = scene.window.processes.iter().map(|(&id, process)| (id, u16::from(process.pid == 4002)));
+    scene.window.host_of = pids.collect();
+    scene.explained()
+}
+
+#[test]
+fn a_rank_on_another_host_is_late_only_by_more_than_its_clock_may_be_off() {
+    let explanation = on_two_hosts(12 * MS, Some(MS));
+    let first = &explanation.findings[0];
+    assert_eq!(first.cause, "straggler", "{explanation:#?}");
+    assert_eq!(first.culprit.as_ref().unwrap().host.as_deref(), Some("node-b"), "{first:#?}");
+    assert!(first.summary.contains("on node-b"), "{}", first.summary);
+    assert_eq!(explanation.gpus.len(), 2, "{explanation:#?}");
+    for (late_ns, error_ns) in [(12 * MS, Some(13 * MS)), (12 * MS, None)] {
+        let explanation = on_two_hosts(late_ns, error_ns);
+        assert!(!told(&explanation).contains(&"straggler"), "{explanation:#?}");
+    }
+}
+
+/// A job of balanced ranks on a host whose ports count errors.
+fn on_a_bad_fabric() -> Scene {
+    let error = |port: &str, counter: &str, count| {
+        let (port, counter) = (format!("{port}/1/InfiniBand"), counter.into());
+        FabricErrors { host: 0, port, counter, count }
+    };
+    let mut scene = job(|_, _| 0);
+    scene.window.fabric_errors = vec![
+        error("mlx5_0", "port_rcv_errors", 3),
+        error("mlx5_0", "symbol_error", 40),
+        error("mlx5_1", "link_downed", 1),
+    ];
+    scene
+}
+
+#[test]
+fn a_port_that_counts_errors_while_ranks_communicate_is_told() {
+    let explanation = on_a_bad_fabric().explained();
+    let found = explanation.findings.iter().find(|finding| finding.cause == "fabric-error").unwrap();
+    assert_eq!(found.severity, Severity::Medium, "{found:#?}");
+    let expected = "The fabric counted errors meanwhile: 3 port_rcv_errors on mlx5_0/1/InfiniBand, 40 symbol_error on \
+        mlx5_0/1/InfiniBand, 1 link_downed on mlx5_1/1/InfiniBand.";
+    assert_eq!(found.summary, expected);
+}
+
+#[test]
+fn a_fabric_that_no_rank_uses_is_nothing_to_be_alarmed_by() {
+    let mut scene = on_a_bad_fabric();
+    scene.window.collectives.rows.clear();
+    let explanation = scene.explained();
+    assert!(explanation.findings.iter().all(|finding| finding.severity == Severity::Low), "{explanation:#?}");
+    assert!(told(&explanation).contains(&"fabric-error"), "{explanation:#?}");
 }
 
 #[test]
@@ -101,7 +175,8 @@ fn ranks_that_have_ended_do_not_hang() {
     let explanation = stuck(|scene| {
         for pid in 4000..4003 {
             let (at_ns, kind, comm) = (START_NS + 3 * S, LifeKind::Exit, "python".to_owned());
-            scene.window.life.push(ProcessLife { at_ns, kind, pid, child_pid: None, status: Some(0), comm });
+            let exit = ProcessLife { at_ns, kind, pid, child_pid: None, status: Some(0), comm };
+            scene.window.life.push(exit.into());
         }
     });
     assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");

@@ -4,7 +4,10 @@
 mod support;
 
 use gpuwhy_analysis::HIGH_CONFIDENCE;
-use gpuwhy_model::{Evidence, IoRequest, IoUsage, ProcessId, Severity, TargetKind, TimePart, WaitReason, WorkKind};
+use gpuwhy_model::{
+    Evidence, IoRequest, IoUsage, ProcessId, Severity, TargetKind, TcpEvent, TcpEventKind, TimePart, WaitReason,
+    WorkKind,
+};
 use support::*;
 
 #[test]
@@ -178,6 +181,97 @@ fn a_culprit_that_waits_itself_is_followed_to_the_last_one() {
 }
 
 #[test]
+fn a_program_that_reads_from_processes_until_they_end_waits_for_processes() {
+    let mut started = 4800;
+    let explanation = training(|scene, thread, at| {
+        started += 1;
+        let child = scene.program(started, "simulate");
+        let process = scene.window.threads[&child].process;
+        scene.window.processes.get_mut(&process).unwrap().parent_pid = 4711;
+        let pipe = scene.target(TargetKind::Pipe, &format!("pipe:[{started}]"));
+        scene.stretch(thread, at, Off::on(WaitReason::Stream, 6 * MS, pipe, child));
+        scene.window.life.push(exit(started, START_NS + at + 7 * MS).into());
+    })
+    .explained();
+    let finding = only(&explanation, "child-wait");
+    assert!(finding.summary.contains("simulate"), "{}", finding.summary);
+}
+
+/// An event loop gets requests and asks another server before it hands the work to the thread that feeds the GPU.
+fn event_loop(asks: bool) -> gpuwhy_model::Explanation {
+    let mut cast = None;
+    let scene = training(|scene, thread, at| {
+        let (event_loop, other, sockets, queue, requests) = *cast.get_or_insert_with(|| {
+            let event_loop = scene.thread(ProcessId(1), 4712, "event_loop");
+            let other = scene.program(4800, if asks { "features" } else { "client" });
+            // It is not known from the beginning that it listens.
+            let sockets =
+                ["eventfd:[7]", "client of any of its ports"].map(|name| scene.target(TargetKind::Eventfd, name));
+            let queue = scene.target(TargetKind::Signal, "0x7f20");
+            (event_loop, other, sockets, queue, scene.target(TargetKind::Tcp, "client 127.0.0.1:40000"))
+        });
+        let sockets = sockets[usize::from(at > 5 * S)];
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, queue, event_loop));
+        scene.stretch(event_loop, at, Off::on(WaitReason::Poll, 5 * MS + 900 * US, sockets, other));
+        // Whoever answers waits until it is asked.
+        let target = if asks { requests } else { queue };
+        scene.stretch(other, at + 6 * MS, Off::on(WaitReason::Poll, 13 * MS, target, event_loop));
+    });
+    scene.explained()
+}
+
+#[test]
+fn an_event_loop_that_asked_a_server_waits_for_its_answer_and_one_that_was_not_asked_does_not() {
+    let explanation = event_loop(true);
+    let finding = only(&explanation, "net-wait");
+    assert_eq!(finding.culprit.as_ref().unwrap().pid, 4800);
+    let explanation = event_loop(false);
+    innocent(&explanation, "input-starved");
+}
+
+/// Training that waits 6 ms of each 20 ms step for a server elsewhere; in so many of four steps a segment is sent again.
+fn over_a_link(lossy_of_four: u64, remote: &str) -> gpuwhy_model::Explanation {
+    let mut peer = None;
+    let mut events = Vec::new();
+    let mut scene = training(|scene, thread, at| {
+        let peer = *peer.get_or_insert_with(|| scene.target(TargetKind::Tcp, "server 10.0.0.2:9000"));
+        scene.stretch(thread, at, Off { target: Some(peer), ..Off::blocked(WaitReason::Stream, 6 * MS) });
+        if at / (20 * MS) % 4 < lossy_of_four {
+            events.push(START_NS + at + 2 * MS);
+        }
+    });
+    let (address, port) = remote.split_once(':').unwrap();
+    let event = |at_ns: u64| TcpEvent {
+        at_ns,
+        pid: Some(4711),
+        kind: TcpEventKind::Retransmit,
+        saddr: Some("10.0.0.1".into()),
+        sport: Some(40_000),
+        daddr: Some(address.into()),
+        dport: port.parse().ok(),
+        process: Some(ProcessId(1)),
+        round_trip_ns: Some(100 * US),
+    };
+    scene.window.tcp_events = events.into_iter().map(event).collect();
+    scene.explained()
+}
+
+#[test]
+fn segments_that_are_sent_again_during_waits_for_the_network_are_their_cause() {
+    let explanation = over_a_link(3, "10.0.0.2:9000");
+    let first = &explanation.findings[0];
+    assert_eq!(first.cause, "tcp-retransmit", "{explanation:#?}");
+    assert!(first.summary.contains("10.0.0.2:9000"), "{}", first.summary);
+    assert!(explanation.findings.iter().all(|finding| finding.cause != "net-wait"), "{explanation:#?}");
+    // Now and then, or on another connection.
+    for (lossy, remote) in [(1, "10.0.0.2:9000"), (4, "10.0.0.3:9000"), (0, "10.0.0.2:9000")] {
+        let explanation = over_a_link(lossy, remote);
+        only(&explanation, "net-wait");
+        assert!(explanation.ruled_out.iter().any(|one| one.cause == "tcp-retransmit"), "{explanation:#?}");
+    }
+}
+
+#[test]
 fn two_threads_that_feed_the_gpu_in_turns_starve_nobody() {
     let mut other = None;
     let mut scene = training(|scene, thread, at| {
@@ -195,10 +289,10 @@ fn two_threads_that_feed_the_gpu_in_turns_starve_nobody() {
 }
 
 #[test]
-fn a_producer_that_sleeps_on_purpose_is_no_grave_cause_unless_it_was_asked() {
-    let starved = |is_asked: bool| {
+fn a_producer_that_sleeps_on_purpose_is_no_grave_cause_unless_it_was_asked_and_did_not_speak_first() {
+    let starved = |is_asked: bool, spoke_first: bool| {
         let mut cast = None;
-        training(|scene, thread, at| {
+        let mut scene = training(|scene, thread, at| {
             let (worker, pipe) =
                 *cast.get_or_insert_with(|| (scene.program(4800, "worker"), scene.target(TargetKind::Pipe, "p")));
             if is_asked {
@@ -206,11 +300,17 @@ fn a_producer_that_sleeps_on_purpose_is_no_grave_cause_unless_it_was_asked() {
             }
             scene.stretch(worker, at + 200 * US, Off::blocked(WaitReason::Sleep, 5 * MS));
             scene.stretch(thread, at, Off::on(WaitReason::Stream, 6 * MS, pipe, worker));
-        })
-        .explained()
+        });
+        let worker = ProcessId(2);
+        scene.window.processes.get_mut(&worker).unwrap().started_ns = START_NS + MS;
+        if spoke_first {
+            scene.window.spoke_first.insert((worker, ProcessId(1), TargetKind::Pipe));
+        }
+        scene.explained()
     };
-    innocent(&starved(false), "input-starved");
-    only(&starved(true), "input-starved");
+    innocent(&starved(false, false), "input-starved");
+    only(&starved(true, false), "input-starved");
+    innocent(&starved(true, true), "input-starved");
 }
 
 #[test]

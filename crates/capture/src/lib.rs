@@ -39,6 +39,6 @@ pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTab
 pub use tracer::{Filter, Layers, Options, RunTime, StackAllowance, Tracer};
 pub use wire::{
     Device, FileMapped, FinishedIo, IoSums, Life, Owner, RawCall, RawCode, RawPythonFrame, RawSample, RawStack,
-    RawStretch, RawWork, Record, StackHash, Target, TargetName, TaskId, ThreadSeen, ThreadSnapshot,
+    RawStretch, RawWork, Record, Retransmit, StackHash, Target, TargetName, TaskId, ThreadSeen, ThreadSnapshot,
 };
 pub use yardstick::Yardstick;

@@ -7,6 +7,7 @@ mod lives;
 #[cfg(test)]
 mod numbers;
 mod stacks;
+mod tcp;
 mod waits;
 
 use gpuwhy_model::LifeKind;
@@ -18,6 +19,8 @@ pub use lives::{FileMapped, Life, ThreadSeen, ThreadSnapshot};
 use lives::{decode_file, decode_life, decode_snapshot, decode_thread};
 pub use stacks::{RawCode, RawPythonFrame, RawSample, RawStack, StackHash};
 use stacks::{decode_code, decode_sample, decode_stack};
+pub use tcp::Retransmit;
+use tcp::decode_tcp;
 pub(crate) use waits::io_entry;
 pub use waits::{Device, FinishedIo, IoSums, RawStretch, RawWork, Target, TargetName};
 use waits::{decode_stretch, decode_work};
@@ -49,6 +52,7 @@ pub enum Record {
     Stack(RawStack),
     Code(RawCode),
     Sample(RawSample),
+    Retransmit(Retransmit),
 }
 
 impl Record {
@@ -65,6 +69,7 @@ impl Record {
             Self::Stack(stack) => stack.at_ns,
             Self::Code(code) => code.at_ns,
             Self::Sample(sample) => sample.at_ns,
+            Self::Retransmit(retransmit) => retransmit.at_ns,
         }
     }
 
@@ -81,6 +86,8 @@ impl Record {
             Self::Stack(stack) => stack.task.pid,
             Self::Code(code) => code.pid,
             Self::Sample(sample) => sample.task.pid,
+            // Only its socket is known.
+            Self::Retransmit(_) => 0,
         }
     }
 
@@ -109,6 +116,7 @@ impl Record {
             kind::RECORD_SAMPLE => decode_sample(read(bytes)?).map(Self::Sample),
             kind::RECORD_CODE => Some(Self::Code(decode_code(&read(bytes)?))),
             kind::RECORD_STACK => decode_stack(bytes).map(Self::Stack),
+            kind::RECORD_TCP => Some(Self::Retransmit(decode_tcp(read(bytes)?))),
             kind::RECORD_FILE => Some(Self::File(decode_file(read(bytes)?))),
             _ => None,
         }
@@ -129,7 +137,7 @@ macro_rules! plain {
 }
 
 plain! {
-    record_head call_record detailed_call call_with_own own_operands thread_record thread_snapshot life_record file_record stretch_record work_record
+    record_head call_record detailed_call call_with_own own_operands thread_record thread_snapshot life_record file_record tcp_record stretch_record work_record
     io_key io_sums api_spec code_mapping walked_process python_layout stack_settings walk_counts code_record sample_record
 }
 

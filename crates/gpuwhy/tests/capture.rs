@@ -224,8 +224,9 @@ fn root_short_calls_can_be_counted_without_a_row() {
 fn root_the_device_of_a_thread_that_selected_it_long_ago_is_learnt() {
     needs_root();
     let place = Place::new();
+    // On a busy machine the first tracer alone takes seconds to start.
     let workload =
-        Workload::new(&place.testbed).mix("chatter").threads(2).devices(2).rate(500.0).duration(Duration::from_secs(4));
+        Workload::new(&place.testbed).mix("chatter").threads(2).devices(2).rate(500.0).duration(Duration::from_secs(9));
     let mut running = workload.start().unwrap();
     running.wait_ready().unwrap();
     running.go().unwrap();

@@ -169,9 +169,10 @@ fn root_a_suspended_tracer_takes_its_probes_out_and_puts_them_back() {
     let before = links();
     let mut tracing = place.trace(&["-p", &pid]);
     tracing.wait_ready();
-    let traced = links();
     running.go().unwrap();
     running.slice(Duration::from_millis(500)).unwrap();
+    // What the program uses is attached by now.
+    let traced = links();
     tracing.signal(libc::SIGTSTP);
     let stat = format!("/proc/{}/stat", tracing.pid());
     wait_until("the tracer stops", || std::fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));

@@ -101,6 +101,11 @@ fn root_a_client_that_has_asked_waits_however_the_server_spends_its_time() {
 }
 
 #[test]
+fn root_an_event_loop_that_has_asked_another_server_waits_for_it() {
+    finds("asks_from_a_loop", "net-wait", "features");
+}
+
+#[test]
 fn root_tensors_that_are_kept_now_and_then_are_a_leak() {
     finds("keeps_tensors", "memory-leak", "python3");
 }
@@ -125,6 +130,16 @@ fn root_idle_time_is_estimated_where_launches_are_watched_now_and_then() {
 #[test]
 fn root_a_blocking_server_with_little_traffic_is_healthy() {
     finds_nothing("serves_few");
+}
+
+#[test]
+fn root_a_server_that_no_longer_listens_and_waits_for_requests_is_healthy() {
+    finds_nothing("stops_listening");
+}
+
+#[test]
+fn root_a_kernel_of_a_notebook_whose_user_thinks_is_healthy() {
+    finds_nothing("answers_a_user");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One call into a GPU library, and the sums over many.
 
 use crate::record::record;
-use crate::{Direction, Histogram, OwnValues, WaitReason, WorkKind};
+use crate::{Direction, Histogram, OwnValues, Span, WaitReason, WorkKind};
 
 macro_rules! ids {
     ($($(#[$meta:meta])* $name:ident)+) => {$(
@@ -72,6 +72,10 @@ pub struct Call {
 }
 
 impl Call {
+    pub fn span(&self) -> Span {
+        Span { from_ns: self.start_ns, to_ns: self.start_ns.saturating_add(self.duration_ns) }
+    }
+
     /// One that ran from start to end and of which nothing else is known.
     pub fn new(thread: ThreadId, op: OpId, start_ns: u64, duration_ns: u64) -> Self {
         Self {

@@ -73,6 +73,11 @@ impl Span {
     pub fn ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns)
     }
+
+    /// How long both last at once.
+    pub fn overlap_ns(&self, other: &Self) -> u64 {
+        self.to_ns.min(other.to_ns).saturating_sub(self.from_ns.max(other.from_ns))
+    }
 }
 
 /// What an answer is based on.
@@ -146,6 +151,9 @@ pub struct Impact {
 
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Victim {
+    /// In a trace of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub pid: u32,
     pub tid: u32,
     pub comm: String,
@@ -154,6 +162,20 @@ pub struct Victim {
     pub cgroup: Option<String>,
     pub container: Option<String>,
     pub pod: Option<String>,
+}
+
+impl Victim {
+    /// Tells processes apart: two hosts may have the same pid.
+    pub fn process(&self) -> (Option<&str>, u32) {
+        (self.host.as_deref(), self.pid)
+    }
+}
+
+impl Culprit {
+    /// Tells processes apart: two hosts may have the same pid.
+    pub fn process(&self) -> (Option<&str>, u32) {
+        (self.host.as_deref(), self.pid)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
@@ -166,6 +188,9 @@ pub struct Symptom {
 
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Culprit {
+    /// In a trace of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub pid: u32,
     /// 0 when it is the process as a whole.
     pub tid: u32,
@@ -283,6 +308,9 @@ pub struct RuledOut {
 /// Where the wall time of a thread that feeds a GPU went; the parts add up to it.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct Breakdown {
+    /// In a trace of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub pid: u32,
     pub tid: u32,
     pub comm: String,

@@ -46,6 +46,9 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
 pub struct GpuTime {
     pub device: u32,
+    /// The host it is in, in a trace of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub uuid: Option<String>,
     /// The phase that the times are of; `all` for the whole window.
     pub phase: String,

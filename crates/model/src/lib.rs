@@ -24,6 +24,7 @@ mod sample;
 mod session;
 mod stack;
 mod stretch;
+mod tcp;
 mod totals;
 mod wait;
 
@@ -51,5 +52,6 @@ pub use sample::Sample;
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
 pub use stretch::{CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetKind, WaitTarget, WorkKind};
+pub use tcp::{TcpEvent, TcpEventKind};
 pub use totals::{Cost, SinkState, Totals};
 pub use wait::WaitReason;

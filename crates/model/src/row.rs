@@ -6,7 +6,7 @@
 use crate::{
     AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, Note, OpId,
     Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks, Stretch, TargetId,
-    ThreadId, ThreadTimes, Totals, WaitTarget,
+    TcpEvent, ThreadId, ThreadTimes, Totals, WaitTarget,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,7 @@ pub enum Row {
     Stretches(Vec<Stretch>),
     KernelWork(Vec<KernelWork>),
     IoRequests(Vec<IoRequest>),
+    TcpEvents(Vec<TcpEvent>),
     /// The frames of a stack, which may come later than rows that cite its number.
     Stack {
         id: StackId,
@@ -115,6 +116,7 @@ impl Row {
             Self::Stretches(rows) => rows.len(),
             Self::KernelWork(rows) => rows.len(),
             Self::IoRequests(rows) => rows.len(),
+            Self::TcpEvents(rows) => rows.len(),
             Self::CallStats(rows) => rows.len(),
             Self::ThreadTimes(rows) => rows.len(),
             Self::IoUsage(rows) => rows.len(),
@@ -134,7 +136,12 @@ impl Row {
     pub fn is_detail(&self) -> bool {
         matches!(
             self,
-            Self::Calls(_) | Self::Stretches(_) | Self::KernelWork(_) | Self::IoRequests(_) | Self::Stack { .. }
+            Self::Calls(_)
+                | Self::Stretches(_)
+                | Self::KernelWork(_)
+                | Self::IoRequests(_)
+                | Self::TcpEvents(_)
+                | Self::Stack { .. }
         )
     }
 

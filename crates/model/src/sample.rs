@@ -18,6 +18,19 @@ impl Sample {
     pub const WATCHED: &str = "tracer.watched";
     /// The share of a moment in which a GPU worked, as it says itself. The device is its number.
     pub const GPU_UTILIZATION: &str = "gpu.utilization";
+    /// Errors of RDMA ports, counted since their drivers were loaded. The device is the port.
+    pub const FABRIC_ERRORS: &[&str] = &[
+        "rdma.port_rcv_errors",
+        "rdma.port_xmit_discards",
+        "rdma.symbol_error",
+        "rdma.link_downed",
+        "rdma.link_error_recovery",
+        "rdma.local_link_integrity_errors",
+        "rdma.out_of_sequence",
+        "rdma.packet_seq_err",
+        "rdma.local_ack_timeout_err",
+        "rdma.rnr_nak_retry_err",
+    ];
     /// Processes that have something on a GPU.
     pub const GPU_PROCESSES: &str = "gpu.processes";
 }

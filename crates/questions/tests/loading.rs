@@ -28,7 +28,9 @@ fn written(window: &Window) -> (TempDir, PathBuf) {
     let times: Vec<_> = window.thread_sums.iter().map(|sum| sum.times.clone()).collect();
     writer.thread_times(&times).unwrap();
     writer.stats(&stats(window)).unwrap();
-    writer.life(&window.life).unwrap();
+    let life: Vec<_> = window.life_on(0).cloned().collect();
+    writer.life(&life).unwrap();
+    writer.tcp_events(&window.tcp_events).unwrap();
     let end = SessionEnd { ended_ns: window.to_ns, reason: "finished".into(), ..SessionEnd::default() };
     writer.finish(&end).unwrap();
     (directory, path)

@@ -21,6 +21,10 @@ pub enum StoreError {
     Newer { path: PathBuf, found: u32, supported: u32 },
     #[error("{} has schema version {found} and could not be brought to version {SCHEMA_VERSION}: {message}", .path.display())]
     NotMigrated { path: PathBuf, found: u32, message: String },
+    #[error("{} is there already", .path.display())]
+    Exists { path: PathBuf },
+    #[error("{} has a run of the tracer on {host} that another of the files has too", .path.display())]
+    MergedTwice { path: PathBuf, host: String },
     #[error("no permission for {}", .path.display())]
     Permission { path: PathBuf },
     #[error("{} or its directory is read-only", .path.display())]
@@ -55,6 +59,8 @@ impl StoreError {
             Self::NotATrace { .. } => "the file was left as it is; name another one",
             Self::Newer { .. } => "the file was left as it is; read it with the gpuwhy that wrote it, or a newer one",
             Self::NotMigrated { .. } => "the file was left as it is and can be read; write to another file with --out",
+            Self::Exists { .. } => "the file was left as it is; name a new one",
+            Self::MergedTwice { .. } => "name each trace once",
             Self::Permission { .. } => "choose a place you may write to with --out, or run as the file's owner",
             Self::ReadOnly { .. } => {
                 "choose a writable place, or copy the file together with its -wal file to a writable directory"

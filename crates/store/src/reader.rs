@@ -70,6 +70,18 @@ impl Trace {
         &self.connection
     }
 
+    /// The same for several statements that see one state of a file that may be written to meanwhile.
+    pub(crate) fn at_one_moment<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        // As long as one statement is under way, all others see the same state.
+        let mut first = self.connection.prepare("SELECT name FROM sqlite_schema")?;
+        let mut first = first.query([])?;
+        first.next()?;
+        work(&self.connection)
+    }
+
     /// Runs one statement of anybody's SQL. It can read and nothing else.
     pub fn query(&self, sql: &str, limits: &Limits) -> Result<Answer, QueryError> {
         self.guarded(sql, &[], limits)

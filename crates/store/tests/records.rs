@@ -6,7 +6,8 @@ mod support;
 use gpuwhy_model::{
     CpuTaker, IoRequest, IoUsage, KernelWork, Process, StandsFor, Stretch, TargetKind, WaitReason, WaitTarget, WorkKind,
 };
-use gpuwhy_store::Value;
+use gpuwhy_store::{Trace, Value};
+use gpuwhy_window::Scope;
 use support::*;
 
 const STRETCH: &str =
@@ -45,6 +46,26 @@ fn a_stretch_comes_back_with_everything_it_had() {
     ];
     assert_eq!(lines(&path, STRETCH), expected);
     assert_eq!(lines(&path, "SELECT stored FROM sessions"), ["0"]);
+}
+
+#[test]
+fn who_spoke_first_is_known_also_after_the_time_in_which_it_did() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    let user = writer.process(&Process { pid: 200, comm: "user".into(), ..Process::default() }).unwrap();
+    let user_thread = writer.thread(user, 200, "user").unwrap();
+    let pipe = |kind, name: &str| WaitTarget { process: cast.process, kind, name: name.into() };
+    let target = Some(writer.target(&pipe(TargetKind::Pipe, "pipe:[1]")).unwrap());
+    let one_way = Some(writer.target(&pipe(TargetKind::Unix, "unix:[2]")).unwrap());
+    let asked = Stretch { target, woken_by: Some(user_thread), ..cast.stretch(1_000) };
+    let answered = Stretch { thread: user_thread, target, woken_by: Some(cast.thread), ..cast.stretch(100_000) };
+    let told = Stretch { target: one_way, woken_by: Some(user_thread), ..cast.stretch(200_000) };
+    writer.stretches(&[asked, answered, told]).unwrap();
+    writer.finish(&end()).unwrap();
+    let late = Scope { from_ns: Some(START_NS + 150_000), ..Scope::default() };
+    let window = Trace::open(&path).unwrap().window(&late).unwrap();
+    assert_eq!(window.spoke_first.into_iter().collect::<Vec<_>>(), [(user, cast.process, TargetKind::Pipe)]);
 }
 
 #[test]

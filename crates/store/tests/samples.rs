@@ -4,7 +4,8 @@
 mod support;
 
 use gpuwhy_model::Sample;
-use gpuwhy_store::{Options, Writer};
+use gpuwhy_store::{Options, Trace, Writer};
+use gpuwhy_window::Scope;
 use support::*;
 
 fn sample(offset_ns: u64, device: Option<&str>, value: f64) -> Sample {
@@ -53,6 +54,32 @@ fn under_a_size_cap_the_oldest_samples_go_first() {
     let kept = number(&path, "SELECT count(*) FROM samples");
     assert!((1000..most as i64).contains(&kept), "{kept}");
     assert_eq!(lines(&path, "SELECT max(value) FROM sample_values"), [format!("{}.0", most - 1)]);
+}
+
+#[test]
+fn errors_of_a_fabric_are_what_its_counters_grew_by() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let counted = |seconds: u64, name: &str, port: &str, value: f64| Sample {
+        at_ns: START_NS + seconds * 1_000_000_000,
+        name: name.into(),
+        unit: String::new(),
+        device: Some(port.into()),
+        value,
+    };
+    let samples = [
+        counted(0, "rdma.symbol_error", "mlx5_0/1/InfiniBand", 7.0),
+        counted(5, "rdma.symbol_error", "mlx5_0/1/InfiniBand", 9.0),
+        counted(0, "rdma.symbol_error", "mlx5_1/1/InfiniBand", 7.0),
+        counted(5, "rdma.symbol_error", "mlx5_1/1/InfiniBand", 7.0),
+        counted(0, "rdma.port_xmit_data", "mlx5_0/1/InfiniBand", 1.0),
+        counted(5, "rdma.port_xmit_data", "mlx5_0/1/InfiniBand", 1e9),
+    ];
+    writer.samples(&samples).unwrap();
+    writer.finish(&end()).unwrap();
+    let window = Trace::open(&path).unwrap().window(&Scope::default()).unwrap();
+    let told = window.fabric_errors.iter().map(|errors| (errors.port.as_str(), errors.counter.as_str(), errors.count));
+    assert_eq!(told.collect::<Vec<_>>(), [("mlx5_0/1/InfiniBand", "symbol_error", 2)]);
 }
 
 #[test]

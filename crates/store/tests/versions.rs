@@ -3,7 +3,8 @@
 //! `data/version-N.trace` was written by the last gpuwhy with schema version N: one session with 30 launches and 3
 //! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled, from version 3
 //! on there are six stretches, an ioctl and a request to a disk, from version 4 on two stacks that calls and waits cite, and
-//! version 5, which was made of version 4 by the last gpuwhy with it, has three samples and a label.
+//! version 5, which was made of version 4 by the last gpuwhy with it, has three samples and a label. Version 6 was made of
+//! version 5 in the same way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,7 +18,7 @@ use support::*;
 use tempfile::TempDir;
 
 /// Versions that there is a file of.
-const OLDER: &[u32] = &[1, 2, 3, 4, 5];
+const OLDER: &[u32] = &[1, 2, 3, 4, 5, 6];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
@@ -84,6 +85,12 @@ const QUESTIONS_OF_5: &[&str] = &[
     "SELECT name, is_launch, is_async, is_wait, is_followed, memory, graph_step FROM ops",
 ];
 
+/// The same of what is new in version 6.
+const QUESTIONS_OF_6: &[&str] = &[
+    "SELECT * FROM nccl_events",
+    "SELECT bucket_ns, tid, minor_faults, system_ns FROM thread_times ORDER BY bucket_ns",
+];
+
 /// Views that files have since a version.
 const NEW: &[(u32, &[&str])] = &[
     (3, &["sched_events", "kernel_events", "io_events", "io_stats"]),
@@ -100,7 +107,8 @@ fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
 }
 
 fn questions_of(found: u32) -> Vec<&'static str> {
-    [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4, QUESTIONS_OF_5][..found as usize].concat()
+    let all = [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4, QUESTIONS_OF_5, QUESTIONS_OF_6];
+    all[..found as usize].concat()
 }
 
 /// Everything about a table's columns but their defaults, which only a column that was added later has.
@@ -176,7 +184,8 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
             ..3 => "throttled_ns FROM thread_times",
             3 => "waker_stack_id FROM sched_events",
             4 => "is_launch FROM ops",
-            5.. => "seq FROM nccl_events",
+            5 => "seq FROM nccl_events",
+            6.. => "clock_shift_ns FROM sessions",
         };
         let error = trace.query(&format!("SELECT {column}"), &Limits::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("no such column: {}", column.split(' ').next().unwrap()));

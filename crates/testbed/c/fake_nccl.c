@@ -23,8 +23,8 @@
 struct meeting {
     uint32_t joined;
     uint32_t left;
-    /* Operations that each rank has asked for. */
-    uint32_t asked_for[MOST_RANKS];
+    /* Operations that the GPU of each rank has come to. */
+    uint32_t come_to[MOST_RANKS];
     struct {
         uint32_t arrived;
         int color[MOST_RANKS];
@@ -37,6 +37,8 @@ struct fake_comm {
     int rank;
     int nranks;
     uint32_t splits;
+    /* Operations that this rank has asked for. */
+    uint32_t asked_for;
     struct meeting *meeting;
 };
 
@@ -200,18 +202,16 @@ EXPORT ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
 
 static ncclResult_t enqueue(ncclComm_t comm)
 {
-    if (comm->meeting)
-        __atomic_add_fetch(&comm->meeting->asked_for[comm->rank], 1, __ATOMIC_RELEASE);
+    comm->asked_for++;
     return ncclSuccess;
 }
 
-// No rank has its operations done before all others have asked for theirs.
+// The GPU of this rank has come to what was asked for. It is done with that when all others have come as far.
 EXPORT int fake_nccl_wait(ncclComm_t comm)
 {
-    uint32_t own = __atomic_load_n(&comm->meeting->asked_for[comm->rank], __ATOMIC_ACQUIRE);
-
+    __atomic_store_n(&comm->meeting->come_to[comm->rank], comm->asked_for, __ATOMIC_RELEASE);
     for (int rank = 0; rank < comm->nranks; rank++)
-        if (wait_for(&comm->meeting->asked_for[rank], own))
+        if (wait_for(&comm->meeting->come_to[rank], comm->asked_for))
             return -1;
     return 0;
 }

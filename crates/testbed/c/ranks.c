@@ -3,14 +3,15 @@
 // A job of several ranks, each a process of its own: communicators made in every way, split and ended, and every
 // operation on each of them. Prints a line of JSON for each operation: what it was, and what a rank knows of itself.
 //
-//     ranks RANKS ROUNDS [GATE] [LATE_MS]
+//     ranks RANKS ROUNDS [GATE] [LATE_MS] [STOPS_AT]
 //
 // With a gate, each rank says by a file of that name and its number that its communicators are made, and goes on when
 // there is a file of that name. The last rank of the first communicator is late in each round, if it is to be; ranks
-// then wait for each other at the end of it.
+// then wait for each other at the end of it. The rank before that one stops before the round STOPS_AT, if there is one.
 #include "fake_nccl.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,7 +154,7 @@ static void wait_at(const char *gate, int rank)
         usleep(1000);
 }
 
-static int be_rank(int rank, int nranks, int rounds, ncclUniqueId ids[4], const char *gate, int late_ms)
+static int be_rank(int rank, int nranks, int rounds, ncclUniqueId ids[4], const char *gate, int late_ms, int stops_at)
 {
     struct known on[5] = {
         {.id = hash_of(&ids[0]), .rank = rank, .nranks = nranks},
@@ -173,6 +174,8 @@ static int be_rank(int rank, int nranks, int rounds, ncclUniqueId ids[4], const 
     for (int number = 0; number < rounds; number++) {
         if (late_ms && rank == nranks - 1)
             usleep(1000 * late_ms);
+        if (stops_at && number == stops_at && rank == nranks - 2)
+            raise(SIGSTOP);
         for (size_t at = 0; at < LENGTH(on); at++)
             operate(&on[at], number, &group);
         for (size_t at = 0; late_ms && at < LENGTH(on); at++)
@@ -200,7 +203,8 @@ int main(int argc, char **argv)
             perror("fork");
             return 1;
         case 0:
-            return be_rank(rank, nranks, rounds, ids, argc > 3 ? argv[3] : "", argc > 4 ? atoi(argv[4]) : 0);
+            return be_rank(rank, nranks, rounds, ids, argc > 3 ? argv[3] : "", argc > 4 ? atoi(argv[4]) : 0,
+                           argc > 5 ? atoi(argv[5]) : 0);
         }
     }
     while (wait(&status) > 0)

@@ -19,6 +19,8 @@ pub struct Ranks {
     pub gate: Option<PathBuf>,
     /// The last rank of the first communicator comes so much later in each round; others wait for it.
     pub late_ms: u32,
+    /// The last rank but one stops before this round, unless it is the first.
+    pub stops_at: u32,
 }
 
 /// An operation as its rank knows it. -1 and the empty word stand for what it has not.
@@ -40,9 +42,11 @@ pub struct Operation {
 
 impl Ranks {
     /// What follows the name of the program, which may be one that another compiler built.
-    pub fn arguments(&self) -> [OsString; 4] {
+    pub fn arguments(&self) -> [OsString; 5] {
         let gate = self.gate.clone().unwrap_or_default().into_os_string();
-        [self.ranks.to_string().into(), self.rounds.to_string().into(), gate, self.late_ms.to_string().into()]
+        let [ranks, rounds, late_ms, stops_at] =
+            [self.ranks, self.rounds, self.late_ms, self.stops_at].map(|number| number.to_string().into());
+        [ranks, rounds, gate, late_ms, stops_at]
     }
 
     /// The job, on its own.

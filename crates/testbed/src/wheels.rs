@@ -37,57 +37,54 @@ impl CudaRuntime {
         Ok(self.unpacked()?.join(self.folder).join("include"))
     }
 
-    /// The wheel's files, downloaded when the cache does not have them. Whoever comes first puts them in place.
+    /// The wheel's files, downloaded when the cache does not have them.
     fn unpacked(&self) -> Result<PathBuf> {
-        let cache = cache_dir()?.join("wheels");
-        let place = cache.join(format!("{}-{}", self.package, self.version));
-        if place.is_dir() {
-            return Ok(place);
-        }
-        let thread = std::thread::current().id();
-        let partial = cache.join(format!(".{}-{}-{thread:?}", self.package, process::id()));
-        fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
-        let fetched = self.fetch_into(&partial);
-        if fetched.is_ok() && fs::rename(partial.join("files"), &place).is_err() && !place.is_dir() {
-            bail!("move the files of {} to {}", self.package, place.display());
-        }
-        fs::remove_dir_all(&partial)?;
-        fetched.map(|()| place)
+        unpacked("wheels", &format!("{}-{}", self.package, self.version), |folder| self.fetch_into(folder))
     }
 
     fn fetch_into(&self, folder: &Path) -> Result<()> {
         let requirement = format!("{}=={}", self.package, self.version);
         let pip = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--timeout", "60", "--no-deps"];
         run(Command::new("python3").args(pip).arg("--dest").arg(folder).arg(&requirement))?;
-        let wheel = fs::read_dir(folder)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-            .with_context(|| format!("pip left no wheel of {requirement}"))?;
+        let wheel = downloaded(folder, "whl").with_context(|| format!("pip left no wheel of {requirement}"))?;
         run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder.join("files")))
     }
 }
 
 /// A file of one of Debian's packages, fetched and unpacked into the cache without what the package depends on.
 pub fn debian_file(package: &str, file: &str) -> Result<PathBuf> {
-    let place = cache_dir()?.join("debian").join(package);
-    if !place.is_dir() {
-        let partial = place.with_extension(process::id().to_string());
-        fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
-        let download = || run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&partial));
+    let fetch = |folder: &Path| {
+        let download = || run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(folder));
         // The lists of packages may be old, or not there.
         download().or_else(|_| run(Command::new("apt-get").args(["update", "-qq"])).and_then(|()| download()))?;
-        let archive = fs::read_dir(&partial)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt-get left no package {package}"))?;
-        run(Command::new("dpkg-deb").arg("-x").arg(archive).arg(partial.join("files")))?;
-        // Whoever comes first puts it in place.
-        if fs::rename(partial.join("files"), &place).is_err() && !place.is_dir() {
-            bail!("move the files of {package} to {}", place.display());
-        }
-        fs::remove_dir_all(&partial)?;
+        let archive = downloaded(folder, "deb").with_context(|| format!("apt-get left no package {package}"))?;
+        run(Command::new("dpkg-deb").arg("-x").arg(archive).arg(folder.join("files")))
+    };
+    Ok(unpacked("debian", package, fetch)?.join(file))
+}
+
+/// What `fetch` leaves in `files` of a folder that it is given, unless the cache has it. Whoever comes first puts it in place.
+fn unpacked(kind: &str, name: &str, fetch: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
+    let cache = cache_dir()?.join(kind);
+    let place = cache.join(name);
+    if place.is_dir() {
+        return Ok(place);
     }
-    Ok(place.join(file))
+    let thread = std::thread::current().id();
+    let partial = cache.join(format!(".{name}-{}-{thread:?}", process::id()));
+    fs::create_dir_all(&partial).with_context(|| format!("create {}", partial.display()))?;
+    let fetched = fetch(&partial);
+    if fetched.is_ok() && fs::rename(partial.join("files"), &place).is_err() && !place.is_dir() {
+        bail!("move the files of {name} to {}", place.display());
+    }
+    fs::remove_dir_all(&partial)?;
+    fetched.map(|()| place)
+}
+
+/// The file of a kind that lies in a folder.
+fn downloaded(folder: &Path, extension: &str) -> Option<PathBuf> {
+    let mut files = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.find(|path| path.extension().is_some_and(|one| one == extension))
 }
 
 fn cache_dir() -> Result<PathBuf> {

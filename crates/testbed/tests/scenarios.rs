@@ -223,9 +223,21 @@ fn run(scenario: &Scenario, testbed: &Testbed, setup: &Setup) -> ScenarioTruth {
     let of_victim = |tid: &u32| threads.contains(&(pids[0], *tid));
     assert!(truth.victim_tids.iter().all(of_victim), "{truth:?} {threads:?}");
     truth.culprit.iter().for_each(|culprit| assert_was_there(culprit, &threads));
-    assert!(threads.iter().all(|(pid, _)| !is_alive(*pid)), "left: {threads:?}");
+    assert!(all_end(threads.iter().map(|(pid, _)| *pid)), "left: {threads:?}");
     assert_eq!(cgroups_of(threads.iter().map(|(pid, _)| *pid)), Vec::<PathBuf>::new());
     truth
+}
+
+/// A process whose parent has ended takes a moment to follow.
+fn all_end(pids: impl Iterator<Item = u32> + Clone) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while pids.clone().any(is_alive) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 /// The processes and threads that were seen while the scenario ran: of this test's children, and of theirs.

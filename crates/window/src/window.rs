@@ -1,10 +1,10 @@
 //! The window itself, who and what it names, and which rows it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::{
     Call, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, Note, OpId, Process, ProcessId, ProcessLife, Span,
-    StackId, StackSample, StackWalks, Stretch, TargetId, ThreadId, WaitTarget,
+    StackId, StackSample, StackWalks, Stretch, TargetId, TargetKind, TcpEvent, ThreadId, WaitTarget,
 };
 
 use crate::stack::LoadedStack;
@@ -25,6 +25,10 @@ pub struct Window {
     pub to_ns: u64,
     pub pid: Option<u32>,
     pub sessions: Vec<SessionFacts>,
+    /// Where processes ran, if that was not one and the same host for all: a file of several merged ones.
+    pub hosts: Vec<Host>,
+    /// On which of them, by its place in the list.
+    pub host_of: BTreeMap<ProcessId, u16>,
     pub processes: BTreeMap<ProcessId, Process>,
     pub threads: BTreeMap<ThreadId, Thread>,
     pub ops: BTreeMap<OpId, Op>,
@@ -41,6 +45,8 @@ pub struct Window {
     pub stretches: Covered<Stretch>,
     pub kernel_work: Covered<KernelWork>,
     pub io_requests: Covered<IoRequest>,
+    /// In the order of time; of very many, the first ones.
+    pub tcp_events: Vec<TcpEvent>,
     /// All calls within the spans; outside of them only the slowest and failed ones.
     pub calls: Covered<Call>,
     /// When functions were watched that are called too often to be watched all the time, in the order of time.
@@ -57,12 +63,82 @@ pub struct Window {
     pub moments: Vec<StackSample>,
     /// One for each moment and way to end, of all stacks that were taken.
     pub stack_walks: Vec<StackWalks>,
-    /// What GPUs say of themselves, by their numbers.
-    pub gpu_words: BTreeMap<u16, GpuWord>,
+    /// What GPUs say of themselves.
+    pub gpu_words: BTreeMap<Device, GpuWord>,
+    /// What ports of the fabric between hosts counted in the window.
+    pub fabric_errors: Vec<FabricErrors>,
+    /// Processes of which the first began to speak to the second through such a channel, before the second answered. Also
+    /// from before the window.
+    pub spoke_first: BTreeSet<(ProcessId, ProcessId, TargetKind)>,
     /// Kills, ends of traced processes, and who started those that were killed.
-    pub life: Vec<ProcessLife>,
+    pub life: Vec<Life>,
     /// What the file cannot tell, in words.
     pub gaps: Vec<String>,
+}
+
+impl Window {
+    pub fn process_id(&self, thread: ThreadId) -> Option<ProcessId> {
+        self.threads.get(&thread).map(|thread| thread.process)
+    }
+
+    pub fn process(&self, thread: ThreadId) -> Option<&Process> {
+        self.processes.get(&self.process_id(thread)?)
+    }
+
+    /// The number of the host that a process ran on. 0 where there is only one.
+    pub fn host_of(&self, process: ProcessId) -> u16 {
+        self.host_of.get(&process).copied().unwrap_or(0)
+    }
+
+    /// The host that a process ran on, where there are several.
+    pub fn host(&self, process: ProcessId) -> Option<&Host> {
+        self.hosts.get(usize::from(self.host_of(process)))
+    }
+
+    /// What happened to processes of a host.
+    pub fn life_on(&self, host: u16) -> impl Iterator<Item = &ProcessLife> {
+        self.life.iter().filter(move |life| life.host == host).map(|life| &life.turn)
+    }
+}
+
+/// A host among several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Not the same for two of them.
+    pub name: String,
+    /// By how much its times may be off those of the first one. `None` where nobody knows.
+    pub clock_error_ns: Option<u64>,
+}
+
+/// A GPU: the number of its host, and its own on that host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    pub host: u16,
+    pub number: u16,
+}
+
+/// A turn in the life of a process of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub host: u16,
+    pub turn: ProcessLife,
+}
+
+impl From<ProcessLife> for Life {
+    fn from(turn: ProcessLife) -> Self {
+        Self { host: 0, turn }
+    }
+}
+
+/// Errors that a port of a fabric counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricErrors {
+    pub host: u16,
+    /// `mlx5_0/1/InfiniBand`: the device, the port, the transport.
+    pub port: String,
+    /// What is counted, as the driver calls it.
+    pub counter: String,
+    pub count: u64,
 }
 
 /// What a GPU says of itself.
@@ -109,11 +185,16 @@ pub struct Collective {
     /// Its place in the order of the communicator, the same for all ranks.
     pub sequence: u64,
     pub bytes: u64,
+    /// One rank sends or receives alone: others may be done before all have asked.
+    pub has_root: bool,
 }
 
 /// A run of the tracer, as far as it says what is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionFacts {
+    /// Tells apart what was booted.
+    pub boot_id: String,
+    pub host: String,
     pub started_ns: u64,
     /// `None` while it runs, and when the tracer was killed.
     pub ended_ns: Option<u64>,

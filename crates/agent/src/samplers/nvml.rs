@@ -21,8 +21,10 @@ struct Gpus {
 
 /// The library is found by its name, which knows of no other root.
 pub fn open(root: &Path) -> Option<Box<dyn Sampler>> {
-    let nvml =
-        if root == Path::new("/") { Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().ok()? } else { return None };
+    if root != Path::new("/") {
+        return None;
+    }
+    let nvml = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().ok()?;
     let count = nvml.device_count().ok().filter(|&count| count > 0)?;
     // It also knows the seconds before now.
     let now_us = Reading::now().unix_ns / 1000;

@@ -89,6 +89,13 @@ fn names(folder: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_model::Sample;
+
+    #[test]
+    fn every_error_that_is_looked_at_is_measured() {
+        let is_counted = |name: &&&str| COUNTERS.iter().any(|(counter, ..)| counter == *name);
+        assert_eq!(Sample::FABRIC_ERRORS.iter().filter(is_counted).count(), Sample::FABRIC_ERRORS.len());
+    }
 
     #[test]
     fn every_port_has_its_counters_and_its_transport() {

@@ -120,6 +120,9 @@ impl TraceFile {
             Row::IoRequests(requests) => {
                 writer.io_requests(&requests.iter().map(|request| numbers.io_request(request)).collect::<Vec<_>>())
             }
+            Row::TcpEvents(events) => {
+                writer.tcp_events(&events.iter().map(|event| numbers.tcp_event(event)).collect::<Vec<_>>())
+            }
             Row::Stack { id, stack } => {
                 let id = numbers.stack(*id, writer)?;
                 writer.stack(id, stack)

@@ -13,22 +13,25 @@ mod outstanding;
 mod sight;
 mod telling;
 mod using;
+mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{Call, CallClass, Evidence, Layer, LifeKind, Meaning, ProcessId, Span, ThreadId};
-use gpuwhy_window::{GpuWord, Window};
+use gpuwhy_model::{Call, CallClass, Evidence, Meaning, ProcessId, Span, ThreadId};
+use gpuwhy_window::Device;
 
 use crate::situation::Situation;
 use crate::words::share;
 pub(crate) use feeding::Feeding;
-use outstanding::{Action, Followed, Outstanding, Scope, State, States};
+pub(crate) use outstanding::{Action, Scope};
+use outstanding::{Followed, Outstanding, State, States};
 use sight::Sight;
 pub(crate) use telling::told;
 pub(crate) use using::{Did, IdleUse};
+pub(crate) use word::Word;
 
 /// A wait that returned sooner did not have to wait.
-const HAD_TO_WAIT_NS: u64 = 30_000;
+pub(crate) const HAD_TO_WAIT_NS: u64 = 30_000;
 
 /// A launch that takes longer than this waits for a place in the queue.
 pub(crate) const LONGEST_LAUNCH_NS: u64 = 50_000;
@@ -52,18 +55,10 @@ const ERRORS: f64 = 2.0;
 /// Where the host was so late that no wait had to wait, a GPU is idle for about this part of what is not known.
 const IDLE_OF_STARVED: f64 = 0.5;
 
-/// What a GPU says of itself is an answer when it said it in so many moments, and in so many of each second.
-const LEAST_MOMENTS: u64 = 3;
-const LEAST_MOMENTS_A_SECOND: f64 = 0.5;
-
-/// A GPU takes the moments around a kernel for work: by so much it may be idle more, or less, than it says.
-const MORE_IDLE: f64 = 0.12;
-pub(crate) const LESS_IDLE: f64 = 0.02;
-
 /// One GPU in the window.
 #[derive(Debug, Default)]
 pub(crate) struct Gpu {
-    pub device: u16,
+    pub device: Device,
     pub busy_ns: u64,
     pub idle_ns: u64,
     pub unknown_ns: u64,
@@ -75,8 +70,8 @@ pub(crate) struct Gpu {
     inferred_idle_ns: u64,
     /// The part of the unknown time in which the host was late.
     starved_ns: u64,
-    /// The idle share, as it says itself.
-    pub told_idle: Option<f64>,
+    /// What it says itself.
+    pub word: Option<Word>,
     /// When it was idle, in the order of time, as far as that was seen.
     pub idle: Vec<Idle>,
     /// When it was given work that was done as soon as it came, as far as that was seen.
@@ -112,8 +107,8 @@ impl Gpu {
 
     /// The best estimate, of all its time.
     pub fn idle_share(&self) -> f64 {
-        if let Some(told) = self.told_idle {
-            return told;
+        if let Some(word) = self.word {
+            return word.idle();
         }
         let starved_ns = self.starved_ns.saturating_sub(self.inferred_idle_ns);
         let guessed_ns = (starved_ns as f64 * IDLE_OF_STARVED) as u64;
@@ -122,15 +117,15 @@ impl Gpu {
 
     /// What the true share lies between.
     pub fn interval(&self) -> [f64; 2] {
-        if let Some(told) = self.told_idle {
-            return [(told - LESS_IDLE).max(0.0), (told + MORE_IDLE).min(1.0)];
+        if let Some(word) = self.word {
+            return word.interval();
         }
         let least_ns = self.idle_ns.saturating_sub(self.error_ns).max(self.observed_idle_ns);
         [share(least_ns, self.all_ns()), share(self.idle_ns.saturating_add(self.unknown_ns), self.all_ns()).min(1.0)]
     }
 
     pub fn known_by(&self) -> Evidence {
-        if self.told_idle.is_some() {
+        if self.word.is_some() {
             return Evidence::Explicit;
         }
         let guessed_ns = self.idle_ns.saturating_sub(self.observed_idle_ns).saturating_add(self.inferred_idle_ns);
@@ -147,30 +142,20 @@ impl Gpu {
 /// Every GPU that was given work, in the order of their numbers.
 pub(crate) fn gpus(situation: &Situation<'_>) -> Vec<Gpu> {
     let processes = processes(situation);
-    let devices: BTreeSet<u16> = processes.iter().map(|process| process.device).collect();
+    let devices: BTreeSet<Device> = processes.iter().map(|process| process.device).collect();
     let mut gpus: Vec<Gpu> = devices.into_iter().map(|device| unite(device, &processes)).collect();
     for gpu in &mut gpus {
         let own = processes.iter().filter(|process| process.device == gpu.device).count() as u64;
-        let word = situation.window.gpu_words.get(&gpu.device);
-        // What others do on it is nobody's work here.
-        if let Some(word) =
-            word.filter(|word| is_answer(situation, word) && word.processes.is_none_or(|all| all <= own))
-        {
-            gpu.hear(1.0 - word.busy);
+        if let Some(word) = Word::hear(situation, gpu.device, own) {
+            gpu.believe(word);
         }
     }
     gpus
 }
 
-fn is_answer(situation: &Situation<'_>, word: &GpuWord) -> bool {
-    let Window { from_ns, to_ns, .. } = situation.window;
-    let seconds = to_ns.saturating_sub(*from_ns) as f64 / 1e9;
-    word.moments >= LEAST_MOMENTS && word.moments as f64 >= LEAST_MOMENTS_A_SECOND * seconds
-}
-
 /// What one process asked of one GPU.
 struct Asking {
-    device: u16,
+    device: Device,
     states: States,
     inferred: Vec<Idle>,
     starved_ns: u64,
@@ -179,37 +164,25 @@ struct Asking {
 
 fn processes(situation: &Situation<'_>) -> Vec<Asking> {
     let window = situation.window;
-    let layers = lowest_layers(situation);
-    let mut calls: BTreeMap<(u16, ProcessId), Vec<(&Call, Action)>> = BTreeMap::new();
+    let mut calls: BTreeMap<(Device, ProcessId), Vec<(&Call, Action)>> = BTreeMap::new();
     for call in &window.calls.rows {
         let Some(process) = situation.process_id(call.thread) else { continue };
-        let Some(op) = situation.op(call.op).filter(|op| layers.get(&process) == Some(&op.layer)) else { continue };
+        let Some(op) = situation.op(call.op).filter(|_| situation.is_lowest(call.thread, call.op)) else { continue };
         if let Some(action) = action(call, &op.meaning) {
-            calls.entry((call.device.unwrap_or(0), process)).or_default().push((call, action));
+            calls.entry((situation.device(call, process), process)).or_default().push((call, action));
         }
     }
     let feeders: BTreeSet<ProcessId> = situation.feeders().filter_map(|thread| situation.process_id(thread)).collect();
     let of_feeders = calls.into_iter().filter(|((_, process), _)| feeders.contains(process));
     let asking = |((device, process), calls): (_, Vec<_>)| {
-        let sight = Sight::find(situation, process, *layers.get(&process)?, &calls);
+        let sight = Sight::find(situation, process, situation.lowest_layer(process)?, &calls);
         Some(asking(situation, device, process, &calls, &sight))
     };
     of_feeders.filter_map(asking).collect()
 }
 
-/// Calls of the layers above ask for the same work.
-fn lowest_layers(situation: &Situation<'_>) -> BTreeMap<ProcessId, Layer> {
-    let mut layers: BTreeMap<ProcessId, Layer> = BTreeMap::new();
-    for sum in &situation.window.call_sums {
-        let (Some(process), Some(op)) = (situation.process_id(sum.thread), situation.op(sum.op)) else { continue };
-        let lowest = layers.entry(process).or_insert(op.layer);
-        *lowest = Layer::lowest([*lowest, op.layer]).unwrap_or(op.layer);
-    }
-    layers
-}
-
 /// What a call does to the work that a GPU has.
-fn action(call: &Call, meaning: &Meaning) -> Option<Action> {
+pub(crate) fn action(call: &Call, meaning: &Meaning) -> Option<Action> {
     let stream = call.stream.unwrap_or(0);
     if meaning.gives_work() {
         return Some(Action::Submit(stream));
@@ -235,7 +208,7 @@ enum Moment {
 
 fn asking(
     situation: &Situation<'_>,
-    device: u16,
+    device: Device,
     process: ProcessId,
     calls: &[(&Call, Action)],
     sight: &Sight,
@@ -249,6 +222,7 @@ fn asking(
     let streams = Streams::of(calls);
     let mut inferred = Vec::new();
     let mut last_ns = None;
+    let mut last_call_ns = None;
     for (at_ns, moment) in moments(calls, sight) {
         let (Moment::Begin(at) | Moment::End(at)) = moment else {
             match moment {
@@ -272,11 +246,12 @@ fn asking(
                 outstanding.end_wait(at_ns, call.start_ns, scope, call.duration_ns >= HAD_TO_WAIT_NS);
             }
         }
-        let end_ns = call.start_ns.saturating_add(call.duration_ns);
-        last_ns = Some(last_ns.map_or(end_ns, |last: u64| last.max(end_ns)));
+        let end_ns = Some(call.span().to_ns);
+        (last_ns, last_call_ns) = (last_ns.max(end_ns), last_call_ns.max(end_ns));
     }
     // Who has ended wants nothing of the GPU any more.
-    let to_ns = if has_ended(situation, process) { last_ns.unwrap_or(window.to_ns) } else { window.to_ns };
+    let end_ns = last_call_ns.filter(|_| situation.exit(process).is_some());
+    let to_ns = end_ns.unwrap_or(window.to_ns);
     let Followed { states, starved_ns, mut kept_up } = outstanding.finish(to_ns.min(window.to_ns));
     let is_seen = |span: &Span| !sight.dark.iter().any(|dark| overlaps(dark, span));
     inferred.retain(|idle| is_seen(&idle.span));
@@ -290,7 +265,7 @@ fn moments(calls: &[(&Call, Action)], sight: &Sight) -> Vec<(u64, Moment)> {
     for (at, (call, action)) in calls.iter().enumerate() {
         moments.push((call.start_ns, Moment::Begin(at)));
         if matches!(action, Action::Wait(_)) {
-            moments.push((call.start_ns.saturating_add(call.duration_ns), Moment::End(at)));
+            moments.push((call.span().to_ns, Moment::End(at)));
         }
     }
     for span in &sight.blind {
@@ -318,11 +293,6 @@ impl Streams {
 /// The calls that give the GPU work.
 fn work<'c>(calls: &[(&'c Call, Action)]) -> impl Iterator<Item = &'c Call> {
     calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_))).map(|(call, _)| *call)
-}
-
-fn has_ended(situation: &Situation<'_>, process: ProcessId) -> bool {
-    let pid = situation.window.processes.get(&process).map(|process| process.pid);
-    situation.window.life.iter().any(|life| life.kind == LifeKind::Exit && Some(life.pid) == pid)
 }
 
 /// The longest time that somebody waited for the GPU: it is never given much more work than that at a time, unless launches
@@ -365,7 +335,7 @@ fn hide(states: States, hidden: &[Span]) -> States {
 }
 
 /// A GPU is idle when it is idle for everybody, and busy when it is for one.
-fn unite(device: u16, processes: &[Asking]) -> Gpu {
+fn unite(device: Device, processes: &[Asking]) -> Gpu {
     let own: Vec<&Asking> = processes.iter().filter(|process| process.device == device).collect();
     let mut gpu = Gpu { device, ..Gpu::default() };
     let mut edges: Vec<u64> = own.iter().flat_map(|one| one.states.iter().map(|(span, ..)| span.from_ns)).collect();
@@ -455,19 +425,17 @@ impl Gpu {
         self.idle_ns = self.idle_ns.saturating_add(guessed_ns);
         self.unknown_ns = self.unknown_ns.saturating_add(unseen_ns.saturating_sub(guessed_ns));
     }
-}
 
-impl Gpu {
     /// Takes its own word for how long it was idle.
-    fn hear(&mut self, told: f64) {
+    fn believe(&mut self, word: Word) {
         let all_ns = self.all_ns();
-        let idle_ns = (told * all_ns as f64) as u64;
+        let idle_ns = (word.idle() * all_ns as f64) as u64;
         let seen_ns = self.idle_times_ns();
         if seen_ns > idle_ns {
             self.growth *= share(idle_ns, seen_ns);
         }
         (self.idle_ns, self.busy_ns, self.unknown_ns) = (idle_ns, all_ns.saturating_sub(idle_ns), 0);
-        self.told_idle = Some(told);
+        self.word = Some(word);
     }
 }
 

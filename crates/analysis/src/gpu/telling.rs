@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gpuwhy_model::{Finding, GpuTime, IdleBecause};
 
 use super::{Did, Gpu};
+use crate::case::victim;
 use crate::dispatcher::Dispatcher;
 use crate::rules;
 use crate::situation::Situation;
@@ -20,7 +21,8 @@ pub(crate) fn told(
     findings: &[Finding],
 ) -> GpuTime {
     GpuTime {
-        device: gpu.device.into(),
+        device: gpu.device.number.into(),
+        host: situation.window.hosts.get(usize::from(gpu.device.host)).map(|host| host.name.clone()),
         uuid: None,
         phase: "all".to_owned(),
         busy_ns: gpu.busy_ns,
@@ -69,9 +71,10 @@ fn explaining<'f>(
     did: Did,
     findings: &'f [Finding],
 ) -> Option<&'f Finding> {
-    let pid = situation.process(thread.id).map(|process| process.pid);
+    let own = victim(situation, thread.id);
     let is_about = |finding: &&Finding| {
-        Some(finding.victim.pid) == pid && rules::find(&finding.cause).is_some_and(|rule| rule.meanwhile.contains(&did))
+        let rule = rules::find(&finding.cause);
+        finding.victim.process() == own.process() && rule.is_some_and(|rule| rule.meanwhile.contains(&did))
     };
     findings.iter().find(is_about)
 }

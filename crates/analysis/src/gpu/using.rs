@@ -120,6 +120,16 @@ impl IdleUse {
         (self.ns, self.inferred_ns) = (all_ns, scaled(self.inferred_ns));
     }
 
+    /// Where idle times are estimated, more of them may seem to be taken by its own code than that ran for. Its clock knows.
+    pub fn limit_computing(&mut self, computed_ns: u64) {
+        let Some(ns) = self.by_activity.get_mut(&Did::Compute) else { return };
+        let surplus_ns = ns.saturating_sub(computed_ns);
+        *ns -= surplus_ns;
+        if surplus_ns > 0 {
+            *self.by_activity.entry(Did::Unknown).or_default() += surplus_ns;
+        }
+    }
+
     /// How long it did one of these.
     pub fn did_ns(&self, did: &[Did]) -> u64 {
         did.iter().filter_map(|did| self.by_activity.get(did)).sum()
@@ -153,7 +163,7 @@ fn in_calls(calls: &[&Call], span: Span) -> u64 {
     for call in calls[first..].iter().take_while(|call| call.start_ns < span.to_ns) {
         if call.start_ns >= until_ns {
             sum = sum.saturating_add(call.running_ns());
-            until_ns = call.start_ns.saturating_add(call.duration_ns);
+            until_ns = call.span().to_ns;
         }
     }
     sum.min(span.ns())

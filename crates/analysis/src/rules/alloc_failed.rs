@@ -16,7 +16,7 @@ use gpuwhy_model::{Call, CallClass, Chain, Evidence, Finding, Impact, LifeKind, 
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
-use crate::case::{JobCase, Verdict, edge, own_process, victim};
+use crate::case::{JobCase, Verdict, edge, found, own_process, victim};
 use crate::confidence::{self, Backing};
 use crate::places;
 use crate::situation::Situation;
@@ -92,32 +92,25 @@ fn finding(case: &JobCase<'_, '_>, thread: ThreadId, errors: u64, total: u64, ro
     }
     let severity = if end || is_habit(case, thread, errors) { Severity::High } else { Severity::Medium };
     let failed = |call: &Call| call.ret_code != 0 && situation.class_of(call.op) == Some(CallClass::Alloc);
+    let confidence = confidence::weigh(&chain, Backing::SUMS, situation.window);
+    let summary = format!("{errors} allocations of GPU memory by {name} failed because there was not enough{asked}.");
     Finding {
-        id: String::new(),
-        cause: RULE.cause.into(),
-        title: String::new(),
-        is_problem: true,
-        during: None,
-        victims: 1,
-        severity,
-        confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
-        summary: format!("{errors} allocations of GPU memory by {name} failed because there was not enough{asked}."),
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: errors, calls_total: total },
         victim: victim(situation, thread),
-        symptom: None,
         culprit: Some(own_process(situation, thread, format!("{errors} allocations refused{asked}"))),
         r#where: places::of_calls(situation, thread, failed),
-        chain,
         fix: advice(FIX),
+        ..found(RULE.cause, severity, confidence, summary, chain)
     }
 }
 
 fn ended_soon(situation: &Situation<'_>, thread: ThreadId, rows: &[&Call]) -> bool {
-    let Some(last_ns) = rows.iter().map(|call| call.start_ns.saturating_add(call.duration_ns)).max() else {
+    let Some(last_ns) = rows.iter().map(|call| call.span().to_ns).max() else {
         return false;
     };
-    let pid = situation.process(thread).map(|process| process.pid);
-    situation.window.life.iter().any(|life| {
+    let (window, Some(process)) = (situation.window, situation.process_id(thread)) else { return false };
+    let pid = window.processes.get(&process).map(|process| process.pid);
+    window.life_on(window.host_of(process)).any(|life| {
         life.kind == LifeKind::Exit
             && Some(life.pid) == pid
             && life.status.is_some_and(|status| status != 0)

@@ -38,6 +38,7 @@ pub(super) struct Blamed {
 const MOST_ACTIVITIES: usize = 2;
 const LEAST_ACTIVITY: f64 = 0.1;
 
+/// Of a time.
 const MOST: f64 = 0.5;
 
 pub(super) fn blame(case: &ThreadCase<'_, '_>, waits: &BlamedWaits) -> Blamed {

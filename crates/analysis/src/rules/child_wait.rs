@@ -2,7 +2,8 @@
 //!
 //! # How it is detected
 //! The kernel says what a blocked thread is in: a wait for the end of another process (`waitpid`), or Python's
-//! `subprocess` reading what the other one says until it ends. The one that ended the wait is that process.
+//! `subprocess` reading what the other one says until it ends. The one that ended the wait is that process. Whoever reads
+//! what a process says that it started, and that one ends right after or lives only for a moment, waits for it too.
 //!
 //! # When it is not reported
 //! Workers that hand something over again and again, and do not end, are producers: `input-starved`.

@@ -16,13 +16,11 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{
-    CallClass, Chain, Evidence, Finding, Impact, LifeKind, Place, RecordKind, Role, Severity, StackId, ThreadId,
-};
+use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Impact, Place, RecordKind, Role, Severity, StackId, ThreadId};
 use gpuwhy_window::Collective;
 
 use super::{Check, Rule, advice};
-use crate::case::{JobCase, Verdict, edge, thread_culprit, victim};
+use crate::case::{JobCase, Verdict, edge, found, thread_culprit, victim};
 use crate::confidence::{self, Backing};
 use crate::places;
 use crate::situation::Situation;
@@ -48,11 +46,12 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
-    let mut communicators: BTreeMap<i64, BTreeMap<u32, Vec<&Collective>>> = BTreeMap::new();
+    // The last operation of each rank.
+    let mut communicators: BTreeMap<i64, BTreeMap<u32, &Collective>> = BTreeMap::new();
     for one in &case.situation.window.collectives.rows {
-        communicators.entry(one.communicator).or_default().entry(one.rank).or_default().push(one);
+        communicators.entry(one.communicator).or_default().insert(one.rank, one);
     }
-    let hangs = communicators.values().filter_map(|ranks| Hang::find(case.situation, ranks));
+    let hangs = communicators.values().filter_map(|lasts| Hang::find(case.situation, lasts));
     let of_all = |hang: Hang<'_>| {
         let found = hang.asked.iter().map(|waiter| Verdict::Found(Box::new(hang.finding(case.situation, waiter))));
         found.collect::<Vec<_>>()
@@ -76,13 +75,12 @@ struct Hang<'w> {
 }
 
 impl<'w> Hang<'w> {
-    fn find(situation: &Situation<'_>, ranks: &BTreeMap<u32, Vec<&'w Collective>>) -> Option<Self> {
-        let lasts: Vec<&Collective> = ranks.values().filter_map(|own| own.last().copied()).collect();
-        let newest = lasts.iter().map(|last| last.sequence).max()?;
+    fn find(situation: &Situation<'_>, lasts: &BTreeMap<u32, &'w Collective>) -> Option<Self> {
+        let newest = lasts.values().map(|last| last.sequence).max()?;
         let (mut asked, mut missing): (Vec<&Collective>, Vec<&Collective>) =
-            lasts.iter().copied().partition(|last| last.sequence == newest);
+            lasts.values().copied().partition(|last| last.sequence == newest);
         asked.sort_by_key(|last| last.start_ns);
-        let waits_since_ns = lasts.iter().map(|last| last.start_ns).max()?;
+        let waits_since_ns = lasts.values().map(|last| last.start_ns).max()?;
         let until_ns = asked.iter().map(|one| alive_until_ns(situation, one.thread)).min()?;
         let waited_ns = until_ns.saturating_sub(waits_since_ns);
         let usual = *asked.iter().max_by_key(|one| asked.iter().filter(|other| !differs(one, other)).count())?;
@@ -132,23 +130,19 @@ impl<'w> Hang<'w> {
         let what = if self.is_mismatch { "asks for something else" } else { "does not take part" };
         let detail = format!("rank {} of {} {what}", missing.rank, missing.ranks);
         let wall_ns = window.to_ns.saturating_sub(window.from_ns);
+        let confidence = confidence::weigh(&chain, Backing::SUMS, window);
+        let others = match self.asked.len() {
+            1 => "another one waits".to_owned(),
+            others => format!("{others} others wait"),
+        };
+        let summary = format!(
+            "Rank {} of {} {what}: {others} in {} for {}.",
+            missing.rank,
+            missing.ranks,
+            op(waiter),
+            duration(self.waited_ns)
+        );
         Finding {
-            id: String::new(),
-            cause: RULE.cause.into(),
-            title: String::new(),
-            is_problem: true,
-            during: None,
-            victims: 1,
-            severity: Severity::High,
-            confidence: confidence::weigh(&chain, Backing::SUMS, window),
-            summary: format!(
-                "Rank {} of {} {what}: {} others wait in {} for {}.",
-                missing.rank,
-                missing.ranks,
-                self.asked.len(),
-                op(waiter),
-                duration(self.waited_ns)
-            ),
             impact: Impact {
                 lost_ns: self.waited_ns,
                 share: rounded(share(self.waited_ns, wall_ns).min(1.0)),
@@ -156,11 +150,10 @@ impl<'w> Hang<'w> {
                 calls_total: u64::from(waiter.ranks),
             },
             victim: victim(situation, waiter.thread),
-            symptom: None,
             culprit: Some(thread_culprit(situation, missing.thread, detail)),
             r#where: places_since(situation, missing),
-            chain,
             fix: advice(FIX),
+            ..found(RULE.cause, Severity::High, confidence, summary, chain)
         }
     }
 }
@@ -174,10 +167,9 @@ fn differs(one: &Collective, other: &Collective) -> bool {
 }
 
 fn alive_until_ns(situation: &Situation<'_>, thread: ThreadId) -> u64 {
-    let window = situation.window;
-    let pid = situation.process(thread).map(|process| process.pid);
-    let exit = window.life.iter().find(|life| life.kind == LifeKind::Exit && Some(life.pid) == pid);
-    exit.map_or(window.to_ns, |exit| exit.at_ns.min(window.to_ns))
+    let to_ns = situation.window.to_ns;
+    let exit = situation.process_id(thread).and_then(|process| situation.exit(process));
+    exit.map_or(to_ns, |exit| exit.at_ns.min(to_ns))
 }
 
 /// Where the threads of a rank's process were seen after its last operation.

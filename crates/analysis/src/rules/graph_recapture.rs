@@ -121,7 +121,7 @@ impl Captures {
             } else if step == Some(GraphStep::Instantiate)
                 && let Some(begin) = begin.take()
             {
-                let end_ns = call.start_ns.saturating_add(call.duration_ns);
+                let end_ns = call.span().to_ns;
                 captures.count += 1;
                 captures.ns = captures.ns.saturating_add(end_ns.saturating_sub(begin.start_ns));
                 captures.cited.push(begin.reference());

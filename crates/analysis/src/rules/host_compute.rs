@@ -80,7 +80,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         "The GPU had nothing to do for {} of the time while {name} computed in its own code{at}.",
         percent(case.share(lost_ns))
     );
-    let notable = if case.thread.idle_told.is_some() { NOTABLE } else { NOTABLE_ESTIMATE };
+    let notable = if case.thread.word.is_some() { NOTABLE } else { NOTABLE_ESTIMATE };
     Draft {
         culprit: Some(
             case.own_process(format!("computes {} of its time while the GPU is idle", percent(case.share(lost_ns)))),

@@ -9,7 +9,8 @@
 //! # When it is not reported
 //! Threads of one process that feed the GPU in turns, as PyTorch's main and autograd threads do, hand over and starve
 //! nobody. A producer that sleeps on purpose, or that itself waits for something outside without having been asked for
-//! anything, has nothing to deliver: that is reported as low. Waits on TCP are `net-wait`, on locks `lock-wait`.
+//! anything, has nothing to deliver: that is reported as low. So does somebody who sleeps and who spoke first, as a user does
+//! who thinks. Waits on TCP are `net-wait`, on locks `lock-wait`.
 //!
 //! # How to fix it
 //! Make the producer faster, or start more of them (`num_workers`), or let them work ahead (`prefetch_factor`, deeper
@@ -60,9 +61,23 @@ fn has_nothing_to_deliver(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool 
     const IDLE: &[WaitClass] = &[WaitClass::Sleep, WaitClass::Network, WaitClass::Input, WaitClass::Other];
     match culprit.main_activity() {
         Activity::Waiting(WaitClass::Request) => true,
+        Activity::Waiting(WaitClass::Sleep) if spoke_first(case, culprit) => true,
         Activity::Waiting(class) if IDLE.contains(&class) => !was_asked(case, culprit),
         _ => false,
     }
+}
+
+/// Whether the culprit's process asks and the victim's answers: it spoke first, which was seen.
+fn spoke_first(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
+    let situation = case.situation;
+    let (Some(other), Some(own)) = (situation.process_id(culprit.thread), case.thread.process_id) else { return false };
+    let started_ns = |process| situation.window.processes.get(&process).map_or(0, |process| process.started_ns);
+    let began_ns = situation.window.sessions.iter().map(|session| session.started_ns).min().unwrap_or(u64::MAX);
+    let is_seen = started_ns(other).max(started_ns(own)) >= began_ns;
+    let waits = situation.waits(case.thread.id).iter().filter(|waiting| waiting.class == Some(WaitClass::Input));
+    let mut kinds =
+        waits.filter_map(|waiting| situation.window.targets.get(&waiting.stretch.target?)).map(|one| one.kind);
+    is_seen && kinds.any(|kind| situation.window.spoke_first.contains(&(other, own, kind)))
 }
 
 /// Whether the victim's process, or one on the way to the culprit, woke the culprit about as often as it waited.

@@ -129,7 +129,10 @@ struct Other<'w> {
 
 fn saturating<'w>(case: &ThreadCase<'_, 'w>, device: &str) -> Option<Other<'w>> {
     let busy = |users: &[&IoUsage]| users.iter().fold(0u64, |sum, usage| sum.saturating_add(usage.busy_ns));
-    let of_device = case.situation.window.io_usage.iter().filter(|usage| usage.device == device);
+    let window = case.situation.window;
+    let host = case.thread.process_id.map(|process| window.host_of(process));
+    let is_there = |usage: &&IoUsage| usage.device == device && Some(window.host_of(usage.process)) == host;
+    let of_device = window.io_usage.iter().filter(is_there);
     let (kernel, programs): (Vec<&IoUsage>, Vec<&IoUsage>) =
         of_device.partition(|usage| case.situation.is_kernel_thread(usage.process));
     let (own, others): (Vec<&IoUsage>, Vec<&IoUsage>) =
@@ -144,8 +147,10 @@ fn saturating<'w>(case: &ThreadCase<'_, 'w>, device: &str) -> Option<Other<'w>> 
 }
 
 fn process_culprit(case: &ThreadCase<'_, '_>, usage: &IoUsage, detail: &str) -> Culprit {
-    let process = case.situation.window.processes.get(&usage.process);
+    let window = case.situation.window;
+    let process = window.processes.get(&usage.process);
     Culprit {
+        host: window.host(usage.process).map(|host| host.name.clone()),
         pid: process.map_or(0, |process| process.pid),
         tid: 0,
         comm: process.map_or_else(String::new, |process| process.comm.clone()),

@@ -68,7 +68,10 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let feeding = thread.feeding;
     let between_ns = idle_between_launches_ns(case);
     if case.share(between_ns) >= NOTABLE {
-        let told = format!("the GPU says that it was idle {} of the time", percent(thread.idle_told.unwrap_or(0.0)));
+        let told = format!(
+            "the GPU says that it was idle {} of the time",
+            percent(thread.word.map_or(0.0, |word| word.without_kernels))
+        );
         return case.judge(tell(case, between_ns, thread.launches, told));
     }
     if share(feeding.launching_ns, feeding.ns) >= LEAST_LAUNCHING && feeding.launches >= MANY {
@@ -108,11 +111,11 @@ fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, count: u64, idle: String) 
 /// idle all the time that the thread did something else.
 fn idle_between_launches_ns(case: &ThreadCase<'_, '_>) -> u64 {
     let thread = case.thread;
-    let Some(told) = thread.idle_told.filter(|_| thread.launches >= MANY) else { return 0 };
+    let Some(word) = thread.word.filter(|_| thread.launches >= MANY) else { return 0 };
     let waiting_ns = thread.part_ns(TimePart::WaitingForGpu).saturating_add(blocked_launches_ns(case));
     let rapid_ns = rapid_ns(case).min(thread.wall_ns().saturating_sub(waiting_ns));
     let other_ns = thread.wall_ns().saturating_sub(waiting_ns).saturating_sub(rapid_ns);
-    part(thread.wall_ns(), told).saturating_sub(other_ns).min(rapid_ns)
+    part(thread.wall_ns(), word.without_kernels).saturating_sub(other_ns).min(rapid_ns)
 }
 
 /// How long the thread did nothing but launch, from those of its launches that were seen one after the other.

@@ -26,7 +26,7 @@ use gpuwhy_model::{
 use gpuwhy_window::Op;
 
 use super::{Check, Rule, advice};
-use crate::case::{JobCase, Verdict, edge, own_process, victim};
+use crate::case::{JobCase, Verdict, edge, found, own_process, victim};
 use crate::confidence::{self, Backing};
 use crate::ledger::{self, Entry, Ledger};
 use crate::places;
@@ -239,26 +239,19 @@ fn finding(situation: &Situation<'_>, thread: ThreadId, growth: &Growth, leaked:
     let from_to = format!("from {} to {}", bytes(growth.first), bytes(growth.last));
     let (name, count) = (situation.name(thread), leaked.count);
     let chain = chain(&name, &from_to, leaked, &size, module.map_or("an unknown place", String::as_str));
+    let severity = if grown >= GRAVE_GROWTH { Severity::High } else { Severity::Medium };
+    let confidence = confidence::weigh(&chain, Backing { share: 1.0, records: count }, situation.window);
+    let summary = format!(
+        "GPU memory of {name} only grows: {from_to} (+{}), {count} allocations, mostly of {size}, stay.",
+        percent(grown)
+    );
     Finding {
-        id: String::new(),
-        cause: RULE.cause.into(),
-        title: String::new(),
-        is_problem: true,
-        during: None,
-        victims: 1,
-        severity: if grown >= GRAVE_GROWTH { Severity::High } else { Severity::Medium },
-        confidence: confidence::weigh(&chain, Backing { share: 1.0, records: count }, situation.window),
-        summary: format!(
-            "GPU memory of {name} only grows: {from_to} (+{}), {count} allocations, mostly of {size}, stay.",
-            percent(grown)
-        ),
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: count, calls_total: count },
         victim: victim(situation, thread),
-        symptom: None,
         culprit: Some(own_process(situation, thread, format!("{} allocations of {size}", leaked.site_count))),
         r#where: places(situation, leaked),
-        chain,
         fix: advice(FIX),
+        ..found(RULE.cause, severity, confidence, summary, chain)
     }
 }
 

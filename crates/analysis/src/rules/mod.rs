@@ -8,6 +8,7 @@ mod collective_hang;
 mod cpu_preempted;
 mod cpu_throttled;
 mod driver_call;
+mod fabric_error;
 mod gil_wait;
 mod gpu_busy;
 mod graph_recapture;
@@ -27,6 +28,7 @@ mod pageable_copy;
 mod straggler;
 mod sync_storm;
 mod takers;
+mod tcp_retransmit;
 
 use gpuwhy_model::{CallClass, Cause};
 
@@ -90,6 +92,7 @@ pub(crate) enum Check {
 /// and what it explains away follow.
 pub const RULES: &[Rule] = &[
     collective_hang::RULE,
+    fabric_error::RULE,
     straggler::RULE,
     cpu_preempted::RULE,
     cpu_throttled::RULE,
@@ -98,6 +101,7 @@ pub const RULES: &[Rule] = &[
     io_wait::RULE,
     page_fault::RULE,
     memory_reclaim::RULE,
+    tcp_retransmit::RULE,
     net_wait::RULE,
     input_starved::RULE,
     child_wait::RULE,

@@ -2,7 +2,9 @@
 //!
 //! # How it is detected
 //! A thread that blocks in reading, writing or polling a TCP or other network socket waits for its peer. A peer on this
-//! host wakes it and is known by that; what it did meanwhile is told. A peer elsewhere is known by its address.
+//! host wakes it and is known by that; what it did meanwhile is told. A peer elsewhere is known by its address. An event
+//! loop waits for all its sockets at once: it waits for an answer if a server ends the wait that its own process asks,
+//! and so does a thread that gets its work from the loop.
 //!
 //! # When it is not reported
 //! Unix sockets and pipes are `input-starved`. A server that waits for requests nobody sends has nothing to do: waits for a
@@ -69,7 +71,7 @@ fn remote(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> Draft {
     ));
     let summary = format!("{name} waited {lost} of its time for bytes from {peer}.");
     Draft {
-        culprit: Some(Culprit { pid: 0, tid: 0, comm: String::new(), detail: format!("a peer elsewhere: {peer}") }),
+        culprit: Some(Culprit { detail: format!("a peer elsewhere: {peer}"), ..Culprit::default() }),
         places: case.wait_places(|class| class == WaitClass::Network),
         calls_affected: blamed.sum.count,
         backing: Backing { share: blamed.sum.backed, records: blamed.sum.records },

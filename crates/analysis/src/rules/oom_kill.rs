@@ -13,11 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{Chain, Culprit, Evidence, Finding, Impact, LifeKind, Process, ProcessLife, Severity, Victim};
+use gpuwhy_model::{
+    Chain, Culprit, Evidence, Finding, Impact, LifeKind, Process, ProcessId, ProcessLife, Severity, Victim,
+};
+use gpuwhy_window::Life;
 
 use super::memory_reclaim::allowed;
 use super::{Check, Rule, advice};
-use crate::case::{JobCase, Verdict, edge};
+use crate::case::{JobCase, Verdict, edge, found};
 use crate::confidence::{self, Backing};
 use crate::situation::Situation;
 
@@ -34,10 +37,10 @@ const FIX: &[&str] = &[
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let situation = case.situation;
-    let kills = situation.window.life.iter().filter(|life| life.kind == LifeKind::OomKill);
+    let kills = situation.window.life.iter().filter(|life| life.turn.kind == LifeKind::OomKill);
     let family = Family::find(situation);
     let mut seen = BTreeSet::new();
-    let own = kills.filter(|kill| family.is_relative(kill.pid) && seen.insert(kill.pid));
+    let own = kills.filter(|kill| family.is_relative(killed_pid(kill)) && seen.insert(killed_pid(kill)));
     let mut verdicts: Vec<Verdict> =
         own.map(|kill| Verdict::Found(Box::new(finding(situation, &family, kill)))).collect();
     if verdicts.is_empty() {
@@ -49,67 +52,73 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 
 /// Who started whom.
 struct Family {
-    parents: BTreeMap<u32, u32>,
+    parents: BTreeMap<Pid, Pid>,
     /// Processes that use a GPU.
-    job: BTreeSet<u32>,
+    job: BTreeSet<Pid>,
+}
+
+/// The host, and the process there.
+type Pid = (u16, u32);
+
+fn killed_pid(kill: &Life) -> Pid {
+    (kill.host, kill.turn.pid)
 }
 
 impl Family {
     fn find(situation: &Situation<'_>) -> Self {
         let window = situation.window;
-        let mut parents: BTreeMap<u32, u32> =
-            window.processes.values().map(|process| (process.pid, process.parent_pid)).collect();
-        for life in window.life.iter().filter(|life| life.kind == LifeKind::Fork) {
-            parents.extend(life.child_pid.map(|child| (child, life.pid)));
+        let mut parents = BTreeMap::new();
+        let mut pids = BTreeMap::new();
+        for (&id, process) in &window.processes {
+            let host = window.host_of(id);
+            parents.insert((host, process.pid), (host, process.parent_pid));
+            pids.insert(id, (host, process.pid));
         }
-        let job = situation.job();
-        let job = job.iter().filter_map(|process| window.processes.get(process)).map(|process| process.pid).collect();
+        for Life { host, turn } in window.life.iter().filter(|life| life.turn.kind == LifeKind::Fork) {
+            parents.extend(turn.child_pid.map(|child| ((*host, child), (*host, turn.pid))));
+        }
+        let job = situation.job().iter().filter_map(|process| pids.get(process)).copied().collect();
         Self { parents, job }
     }
 
-    fn is_relative(&self, pid: u32) -> bool {
+    fn is_relative(&self, pid: Pid) -> bool {
         let is_descendant = self.ancestors(pid).any(|ancestor| self.job.contains(&ancestor));
         // The first process is everybody's ancestor.
-        let is_ancestor = || pid > 1 && self.job.iter().any(|&own| self.ancestors(own).any(|one| one == pid));
+        let is_ancestor = || pid.1 > 1 && self.job.iter().any(|&own| self.ancestors(own).any(|one| one == pid));
         is_descendant || is_ancestor()
     }
 
     /// The process itself, and who started it, and so on.
-    fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
+    fn ancestors(&self, pid: Pid) -> impl Iterator<Item = Pid> + '_ {
         std::iter::successors(Some(pid), |pid| self.parents.get(pid).copied()).take(MOST_GENERATIONS)
     }
 }
 
-fn finding(situation: &Situation<'_>, family: &Family, kill: &ProcessLife) -> Finding {
-    let process = situation.window.processes.values().rfind(|process| process.pid == kill.pid);
+fn finding(situation: &Situation<'_>, family: &Family, killed: &Life) -> Finding {
+    let (window, kill) = (situation.window, &killed.turn);
+    let is_killed =
+        |(id, process): &(&ProcessId, &Process)| process.pid == kill.pid && window.host_of(**id) == killed.host;
+    let process = window.processes.iter().rfind(is_killed).map(|(_, process)| process);
+    let host = window.hosts.get(usize::from(killed.host)).map(|host| host.name.clone());
     let comm = if kill.comm.is_empty() { process.map_or("", |process| process.comm.as_str()) } else { &kill.comm };
     let name = if comm.is_empty() { format!("process {}", kill.pid) } else { format!("{comm} ({})", kill.pid) };
-    let parent = family.ancestors(kill.pid).nth(1).filter(|parent| family.job.contains(parent));
-    let name = parent.map_or(name.clone(), |parent| format!("{name}, a child of process {parent} of the job,"));
+    let parent = family.ancestors(killed_pid(killed)).nth(1).filter(|parent| family.job.contains(parent));
+    let name = parent.map_or(name.clone(), |(_, pid)| format!("{name}, a child of process {pid} of the job,"));
     let detail = process.map_or_else(|| "killed for lack of memory".to_owned(), allowed);
     let what = format!("the kernel chose {name} to be killed because memory ran out");
     let chain = Chain::starting(edge(what, Evidence::Explicit, 0, Vec::new()));
+    let confidence = confidence::weigh(&chain, Backing::SUMS, situation.window);
+    let summary = format!("{name} was killed because memory ran out ({detail}).");
     Finding {
-        id: String::new(),
-        cause: RULE.cause.into(),
-        title: String::new(),
-        is_problem: true,
-        during: None,
-        victims: 1,
-        severity: Severity::High,
-        confidence: confidence::weigh(&chain, Backing::SUMS, situation.window),
-        summary: format!("{name} was killed because memory ran out ({detail})."),
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: 1, calls_total: 1 },
-        victim: killed(kill, comm, process),
-        symptom: None,
-        culprit: Some(Culprit { pid: kill.pid, tid: 0, comm: comm.to_owned(), detail }),
-        r#where: Vec::new(),
-        chain,
+        victim: Victim { host: host.clone(), ..victim(kill, comm, process) },
+        culprit: Some(Culprit { host, pid: kill.pid, tid: 0, comm: comm.to_owned(), detail }),
         fix: advice(FIX),
+        ..found(RULE.cause, Severity::High, confidence, summary, chain)
     }
 }
 
-fn killed(kill: &ProcessLife, comm: &str, process: Option<&Process>) -> Victim {
+fn victim(kill: &ProcessLife, comm: &str, process: Option<&Process>) -> Victim {
     Victim {
         pid: kill.pid,
         tid: kill.pid,

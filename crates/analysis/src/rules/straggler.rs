@@ -2,14 +2,15 @@
 //!
 //! # How it is detected
 //! A call that takes part in a collective operation tells its communicator, its rank and its place in the order of the
-//! communicator. So it is known of each operation who was the last to ask for it, and how long after the one before.
-//! The rank that was last for most of the time is named, with what it did from when the one before it had asked until
-//! it asked itself, along the wait graph of its own host.
+//! communicator. So it is known of each operation who asked for it after half of the ranks had, and how long after that.
+//! The rank that was latest in all operations together is named, with what it did from when half of the others had asked
+//! until it asked itself, along the wait graph of its own host. In a trace that was merged of several hosts, clocks are
+//! brought in line first.
 //!
 //! # When it is not reported
 //! Ranks that are late in turn are balanced. A rank that is late while the others have other work on the GPU holds
 //! nobody up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen
-//! say nothing.
+//! say nothing, and neither do delays between hosts whose clocks may be off by as much.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
@@ -37,15 +38,18 @@ pub const RULE: Rule = Rule {
 /// Fewer operations say nothing about a rank.
 const LEAST_OPERATIONS: u64 = 8;
 
-/// How many times as late as the others are on the average.
+/// How many times as late as others usually are.
 const TIMES_LATER: u64 = 3;
+
+/// Ranks that are late by this part of the latest one's time are late as well.
+const ALSO_LATE: f64 = 0.5;
 
 const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do than the others."];
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let mut cohorts = cohorts(case.situation.window);
     cohorts.retain(|cohort| cohort.operations >= LEAST_OPERATIONS);
-    cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.latest().map(|(rank, _)| rank.late_ns)));
+    cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.latest().map(|rank| rank.late_ns)));
     // The same ranks may have several communicators: who is late is late in all of them.
     let mut told = BTreeSet::new();
     let mut verdicts = Vec::new();
@@ -68,8 +72,8 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 }
 
 fn late(cohort: &Cohort) -> Option<&Rank> {
-    let (late, others_ns) = cohort.latest()?;
-    (late.late_ns > others_ns.saturating_mul(TIMES_LATER)).then_some(late)
+    let late = cohort.latest()?;
+    (late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
 }
 
 /// The rank that others wait for, and what it did meanwhile.
@@ -116,10 +120,16 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
     let op = situation.op(last.op).map_or("a collective operation", |op| op.name.as_str());
     let (name, last_name, of) = (victim.name(), situation.name(last.thread), cohort.ranks.len());
     let waited = format!("{name}, rank {}, waited {} for other ranks after {op}", rank.number, duration(lost_ns));
+    let is_late = |rank: &&Rank| rank.late_ns as f64 >= ALSO_LATE * last.late_ns as f64;
+    let also = match cohort.ranks.iter().filter(is_late).count() {
+        0 | 1 => String::new(),
+        2 => "; so did another rank".to_owned(),
+        several => format!("; so did {} more ranks", several - 1),
+    };
     let came = format!(
-        "rank {} of {of}, {last_name}, was the last to ask in {} of {} operations, by {} in all",
+        "rank {} of {of}, {last_name}, asked after half of the ranks in {} of {} operations, by {} in all{also}",
         last.number,
-        last.last,
+        last.late.len(),
         cohort.operations,
         duration(last.late_ns)
     );
@@ -139,8 +149,8 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
         culprit: Some(thread_culprit(situation, last.thread, format!("rank {} of {of}, {doing}", last.number))),
         fix: own.as_ref().map_or_else(|| advice(FIX), |own| own.fix.clone()),
         places: late.places.clone(),
-        calls_affected: last.last,
-        backing: Backing { share: 1.0, records: last.last },
+        calls_affected: last.late.len() as u64,
+        backing: Backing { share: 1.0, records: last.late.len() as u64 },
         most_severe: if late.is_gpus { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))

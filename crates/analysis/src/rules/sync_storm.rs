@@ -3,7 +3,8 @@
 //!
 //! # How it is detected
 //! At least half of the waits for the GPU follow the one before within 1.5 ms, with few launches in between.
-//! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor). What is
+//! Waits are synchronizations and copies to the host that block (`.item()`, `.cpu()`, `print` of a tensor); a copy and the
+//! synchronization right after it are one. What is
 //! lost is the host's time between such waits, in which the GPU has nothing or next to nothing to do. Only waits around
 //! which launches were seen count. In a storm most launches are not seen, and some have none but copies. The rule then
 //! uses the mean distance of waits and the mean number of launches and copies between them. The loss is an upper bound,
@@ -17,7 +18,7 @@
 //! Wait once a step or less: keep losses and metrics on the GPU and read them every hundredth step, copy with
 //! `non_blocking=True`, remove `torch.cuda.synchronize()` and `CUDA_LAUNCH_BLOCKING=1`.
 
-use gpuwhy_model::{Call, CallClass, Chain, Evidence, OpId, Reference, TimePart};
+use gpuwhy_model::{Call, CallClass, Chain, Evidence, OpId, Reference, Span, TimePart};
 use gpuwhy_window::CallSum;
 
 use super::{Check, Rule, advice};
@@ -55,15 +56,16 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let count = syncs.iter().fold(0u64, |all, sum| all.saturating_add(sum.calls));
     let gaps = Gaps::find(case, &syncs, count);
     if gaps.is_storm() {
-        return case.judge(tell(case, &syncs, count, &gaps));
+        return case.judge(tell(case, &syncs, &gaps));
     }
-    let (name, launches) = (case.name(), thread.launches);
+    let (name, launches, count) = (case.name(), thread.launches, gaps.waits);
     let why = format!("{name} waited for the GPU {count} times in {launches} launches, not in rapid succession");
     case.rule_out(RULE.cause, 0, why)
 }
 
-fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64, gaps: &Gaps) -> Draft {
-    let lost_ns = lost_ns(case, count, gaps);
+fn tell(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], gaps: &Gaps) -> Draft {
+    let count = gaps.waits;
+    let lost_ns = lost_ns(case, gaps);
     let at_most = if gaps.evidence == Evidence::Observed { "" } else { "up to " };
     let (name, lost) = (case.name(), percent(case.share(lost_ns)));
     let often = syncs.iter().max_by_key(|sum| sum.calls).copied();
@@ -104,9 +106,9 @@ fn per_step(case: &ThreadCase<'_, '_>, count: u64) -> Option<f64> {
 }
 
 /// The time the GPU had nothing to do: as measured between calls that were read, for all of them.
-fn lost_ns(case: &ThreadCase<'_, '_>, count: u64, gaps: &Gaps) -> u64 {
+fn lost_ns(case: &ThreadCase<'_, '_>, gaps: &Gaps) -> u64 {
     let mean_ns = gaps.ns / gaps.count.max(1);
-    let waits = part(count, share(gaps.count, gaps.syncs));
+    let waits = part(gaps.waits, share(gaps.count, gaps.syncs));
     let thread = case.thread;
     let host = [TimePart::Launching, TimePart::Application, TimePart::Copying, TimePart::Memory, TimePart::OtherCalls];
     let host_ns = host.iter().fold(0u64, |all, &part| all.saturating_add(thread.part_ns(part)));
@@ -117,6 +119,8 @@ fn lost_ns(case: &ThreadCase<'_, '_>, count: u64, gaps: &Gaps) -> u64 {
 
 /// The host's time between waits that follow each other closely.
 struct Gaps {
+    /// All waits of the thread.
+    waits: u64,
     count: u64,
     /// All waits among launches that were seen.
     syncs: u64,
@@ -127,24 +131,43 @@ struct Gaps {
 
 impl Gaps {
     fn find(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64) -> Self {
-        let seen = Self::seen(case, syncs);
-        if seen.is_storm() && seen.syncs >= ENOUGH_SYNCS { seen } else { Self::on_average(case, count).unwrap_or(seen) }
+        let seen = Self::seen(case, syncs, count);
+        let is_told = seen.is_storm() && seen.syncs >= ENOUGH_SYNCS;
+        if is_told { seen } else { Self::on_average(case, seen.waits).unwrap_or(seen) }
     }
 
     fn is_storm(&self) -> bool {
         self.count > 0 && share(self.count, self.syncs) >= LEAST_CLOSE
     }
 
-    fn seen(case: &ThreadCase<'_, '_>, syncs: &[&CallSum]) -> Self {
+    fn seen(case: &ThreadCase<'_, '_>, syncs: &[&CallSum], count: u64) -> Self {
         let is_sync = |op: OpId| syncs.iter().any(|sum| sum.op == op);
-        let mut gaps = Self { count: 0, syncs: 0, ns: 0, evidence: Evidence::Observed, cited: Vec::new() };
-        let mut last_sync: Option<&Call> = None;
+        let mut gaps =
+            Self { waits: count, count: 0, syncs: 0, ns: 0, evidence: Evidence::Observed, cited: Vec::new() };
+        let (mut calls, mut waits) = (0u64, 0u64);
+        let is_copy = |op: Option<OpId>| op.and_then(|op| case.situation.class_of(op)) == Some(CallClass::Copy);
+        let mut last_sync: Option<Span> = None;
+        let mut last_op = None;
         let (mut launches, mut last_launch_ns) = (0, 0u64);
         for call in case.situation.window.calls.rows.iter().filter(|call| call.thread == case.thread.id) {
             if is_sync(call.op) {
+                calls += 1;
+                // A copy to the host that waits, and a synchronization right after it, are one wait.
+                if let Some(last) = last_sync.as_mut()
+                    && launches == 0
+                    && is_copy(last_op)
+                    && !is_copy(Some(call.op))
+                    && call.start_ns.saturating_sub(last.to_ns) <= WAKE_UP_NS
+                {
+                    last.to_ns = call.span().to_ns;
+                    last_op = Some(call.op);
+                    continue;
+                }
+                last_op = Some(call.op);
+                waits += 1;
                 let is_among_launches = call.start_ns.saturating_sub(last_launch_ns) <= CLOSE_NS;
                 gaps.syncs += u64::from(launches > 0 || is_among_launches);
-                if let Some(last) = last_sync.replace(call)
+                if let Some(last) = last_sync.replace(call.span())
                     && (1..=LITTLE_WORK).contains(&launches)
                 {
                     gaps.add(last, call);
@@ -155,6 +178,7 @@ impl Gaps {
                 last_launch_ns = call.start_ns;
             }
         }
+        gaps.waits = if calls == 0 { count } else { part(count, share(waits, calls)) };
         gaps
     }
 
@@ -167,16 +191,22 @@ impl Gaps {
         let work = work.fold(0u64, |all, sum| all.saturating_add(sum.calls));
         let is_close = thread.wall_ns() / count.max(1) <= CLOSE_NS && usual.contains(&work);
         let ns = thread.wall_ns().saturating_sub(thread.part_ns(TimePart::WaitingForGpu));
-        is_close.then(|| Self { count, syncs: count, ns, evidence: Evidence::Inferred, cited: Vec::new() })
+        is_close.then(|| Self {
+            waits: count,
+            count,
+            syncs: count,
+            ns,
+            evidence: Evidence::Inferred,
+            cited: Vec::new(),
+        })
     }
 
-    fn add(&mut self, sync: &Call, next: &Call) {
-        if next.start_ns.saturating_sub(sync.start_ns) > CLOSE_NS {
+    fn add(&mut self, sync: Span, next: &Call) {
+        if next.start_ns.saturating_sub(sync.from_ns) > CLOSE_NS {
             return;
         }
-        let end_ns = sync.start_ns.saturating_add(sync.duration_ns);
         self.count += 1;
-        self.ns = self.ns.saturating_add(next.start_ns.saturating_sub(end_ns));
+        self.ns = self.ns.saturating_add(next.start_ns.saturating_sub(sync.to_ns));
         if self.cited.len() < 3 {
             self.cited.push(next.reference());
         }

@@ -3,8 +3,9 @@
 
 use gpuwhy_apis::rows;
 use gpuwhy_model::{
-    Call, CpuTaker, Explanation, Finding, Histogram, KernelWork, ModuleId, OpId, Process, ProcessId, Severity, Span,
-    StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason, WaitTarget, WorkKind,
+    Call, CpuTaker, Explanation, Finding, Histogram, KernelWork, LifeKind, ModuleId, OpId, Process, ProcessId,
+    ProcessLife, Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason,
+    WaitTarget, WorkKind,
 };
 use gpuwhy_window::{CallSecond, CallSum, Collective, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
 
@@ -180,7 +181,8 @@ impl Scene {
     pub fn all_reduce(&mut self, thread: ThreadId, start_ns: u64, rank: u32, ranks: u32, sequence: u64) {
         let start_ns = self.call(thread, "ncclAllReduce", start_ns, 10 * US).start_ns;
         let op = op("ncclAllReduce");
-        let one = Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence, bytes: 4096 };
+        let one =
+            Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence, bytes: 4096, has_root: false };
         self.window.collectives.rows.push(one);
     }
 
@@ -245,6 +247,11 @@ fn add_to_sums(window: &mut Window, call: &Call) {
     }
     let times = window.thread_sums.iter_mut().find(|sum| sum.times.thread == call.thread);
     times.expect("a thread of the scene").times.in_calls_ns += call.duration_ns;
+}
+
+/// The end of a process.
+pub fn exit(pid: u32, at_ns: u64) -> ProcessLife {
+    ProcessLife { at_ns, kind: LifeKind::Exit, pid, child_pid: None, status: Some(0), comm: String::new() }
 }
 
 /// What a stretch off the CPU was.

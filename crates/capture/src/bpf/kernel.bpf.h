@@ -78,16 +78,26 @@ struct sock_common {
 	__u16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	__u32 skc_rcv_saddr;
 	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 } KERNEL_TYPE;
+
+struct socket;
 
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
 } KERNEL_TYPE;
 
 struct socket {
 	short type;
+	struct file *file;
 	struct sock *sk;
+} KERNEL_TYPE;
+
+struct tcp_sock {
+	__u32 srtt_us;
 } KERNEL_TYPE;
 
 struct gendisk {

@@ -418,6 +418,7 @@ enum record_kind {
 	RECORD_CODE = 13,
 	RECORD_SAMPLE = 14,
 	RECORD_CALL_WITH_OWN = 15,
+	RECORD_TCP = 16,
 };
 
 /* The head of every record. `at_ns` is when it was written. */
@@ -618,6 +619,18 @@ struct file_record {
 	__u32 generation;
 };
 
+/* A segment of a connection was sent again. Addresses are those of IPv6; IPv4 is mapped into it. */
+struct tcp_record {
+	struct record_head head;
+	/* The number of the socket; 0 for one that no program has any more. */
+	__u64 inode;
+	__u64 own_address[2];
+	__u64 address[2];
+	__u16 own_port;
+	__u16 port;
+	__u32 round_trip_us;
+};
+
 /*
  * A stack that user space has not seen yet, or not for long. Its words are the kernel's frames, then Python's with two
  * words each, then the native ones, all from the innermost outwards. A frame of Python is its code object, then from
@@ -709,6 +722,7 @@ struct wire_types {
 	struct thread_snapshot snapshot;
 	struct life_record life;
 	struct file_record file;
+	struct tcp_record tcp;
 	enum target_kind target_kind;
 	enum work_kind work_kind;
 	struct stretch_record stretch;

@@ -8,6 +8,7 @@ mod life;
 mod maps;
 mod memory;
 mod sched;
+mod tcp;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +19,8 @@ use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
 pub use maps::{SharedMaps, StackMaps};
 
-pub const FAMILIES: &[Family] = &[sched::FAMILY, life::FAMILY, block::FAMILY, memory::FAMILY, ioctl::FAMILY];
+pub const FAMILIES: &[Family] =
+    &[sched::FAMILY, life::FAMILY, block::FAMILY, memory::FAMILY, ioctl::FAMILY, tcp::FAMILY];
 
 pub struct Family {
     pub name: &'static str,

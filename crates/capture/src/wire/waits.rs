@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use gpuwhy_apis::row;
 use gpuwhy_model::{TargetKind, WaitReason, WorkKind};
 
+use super::tcp::address;
 use super::{StackHash, TaskId, read, task, types};
 
 /// Time off the CPU, see [`gpuwhy_model::Stretch`].
@@ -163,10 +164,7 @@ fn decode_target(raw: types::wait_target) -> Option<Target> {
     let name = match kind {
         TargetKind::Lock | TargetKind::Signal | TargetKind::Gil => TargetName::Address(raw.name[0]),
         TargetKind::Tcp | TargetKind::Socket => {
-            // The bytes stand in memory as they do on the wire.
-            let [first, second] = raw.name.map(|half| u128::from(half.swap_bytes()));
-            let address = Ipv6Addr::from(first << 64 | second);
-            TargetName::Peer { address, port: raw.port, own_port: raw.device as u16 }
+            TargetName::Peer { address: address(raw.name), port: raw.port, own_port: raw.device as u16 }
         }
         TargetKind::Device => TargetName::Device(device),
         _ => TargetName::Inode { device, inode: raw.name[0] },

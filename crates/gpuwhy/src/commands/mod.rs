@@ -6,6 +6,7 @@ mod dashboard;
 pub mod demo;
 mod explain;
 mod mcp;
+mod merge;
 mod query;
 mod serving;
 mod top;
@@ -25,6 +26,7 @@ pub enum Command {
     Explain(explain::Explain),
     Query(query::Query),
     Ask(ask::Ask),
+    Merge(merge::Merge),
     Mcp(mcp::Mcp),
     Dashboard(dashboard::Dashboard),
     Demo(demo::Demo),
@@ -39,6 +41,7 @@ impl Command {
             Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
             Self::Ask(command) => command.run(),
+            Self::Merge(command) => command.run(),
             Self::Mcp(command) => command.run(),
             Self::Dashboard(command) => command.run(),
             Self::Demo(command) => command.run(),

@@ -174,16 +174,17 @@ impl Drop for Tracing {
     }
 }
 
-/// How long the threads of a process wait for a CPU, by the kernel's own clock.
+/// How long a process is without a CPU, by the kernel's own clocks: its threads wait for one, or the host has taken it.
 pub struct Queued {
     pid: u32,
+    stolen_ns: f64,
     /// Of each thread: when looked at first, and last. A thread that has ended keeps its last.
     threads: HashMap<u32, (u64, u64)>,
 }
 
 impl Queued {
     pub fn since_now(pid: u32) -> Self {
-        let mut queued = Self { pid, threads: HashMap::new() };
+        let mut queued = Self { pid, stolen_ns: stolen_ns(), threads: HashMap::new() };
         queued.look();
         queued
     }
@@ -200,7 +201,8 @@ impl Queued {
     }
 
     pub fn total(&self) -> Duration {
-        Duration::from_nanos(self.threads.values().map(|(first, last)| last - first).sum())
+        let waited_ns = self.threads.values().map(|(first, last)| last - first).sum();
+        Duration::from_nanos(waited_ns) + Duration::from_nanos((stolen_ns() - self.stolen_ns) as u64)
     }
 }
 

@@ -49,7 +49,7 @@ impl Ask for Findings {
         let reading = asked.read(&self.part)?;
         asked.progress(0.1, "reading the trace");
         let seconds = seconds(&reading)?;
-        let phases = gpuwhy_analysis::phases(&seconds, reading.span);
+        let phases = gpuwhy_analysis::phases(&seconds, reading.span, has_ended(&reading, &seconds)?);
         let is_asked =
             |phase: &&Phase| phase.name == PhaseName::Steady && self.phase.unwrap_or_default() == WhichPhase::Steady;
         let steady = phases.iter().find(is_asked);
@@ -92,6 +92,27 @@ fn seconds(reading: &Reading) -> Result<Vec<WorkSecond>, AskError> {
     let second = |row: Row| WorkSecond { bucket_ns: row.bucket_ns, launches: row.launches, loading_ns: row.loading_ns };
     Ok(rows.into_iter().map(second).collect())
 }
+
+/// Whether all who gave a GPU work in the last second with any have ended.
+fn has_ended(reading: &Reading, seconds: &[WorkSecond]) -> Result<bool, AskError> {
+    #[derive(Deserialize)]
+    struct Row {
+        gone: u64,
+        all_of_them: u64,
+    }
+    let Some(last) = seconds.iter().rfind(|second| second.launches > 0) else { return Ok(false) };
+    let pid = reading.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
+    let last_ns = i64::try_from(last.bucket_ns).unwrap_or(i64::MAX);
+    let row = reading.select::<Row>(ENDED, &[Value::Integer(last_ns), pid.clone(), pid])?.into_iter().next();
+    Ok(row.is_some_and(|row| row.gone == row.all_of_them))
+}
+
+const ENDED: &str = "
+SELECT count(DISTINCT l.pid) AS gone, count(DISTINCT p.pid) AS all_of_them
+FROM call_counts AS c JOIN ops AS o ON o.id = c.op_id JOIN threads AS t ON t.id = c.thread_id
+  JOIN processes AS p ON p.id = t.process_id
+  LEFT JOIN process_life AS l ON l.pid = p.pid AND l.kind = 'exit' AND l.at_ns >= c.bucket_ns
+WHERE c.bucket_ns >= ? AND o.is_launch = 1 AND (? IS NULL OR p.pid = ?)";
 
 /// The version from which on the trace says what functions mean.
 const MEANINGS_SINCE: u32 = 5;

@@ -49,6 +49,11 @@ fn views() -> impl Iterator<Item = &'static Table> {
     ALL.iter().filter(|table| table.view.is_some())
 }
 
+/// Whether it holds what calls of a library have of their own: its rows are told apart by the starts of calls.
+pub(crate) fn is_of_calls(table: &str) -> bool {
+    gpuwhy_apis::own_operands().iter().any(|own| own.table == table)
+}
+
 /// How many columns a table has.
 pub(crate) fn width(table: &str) -> usize {
     tables().find(|listed| listed.facts.name == table).map_or(0, |table| table.columns.len())

@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{
     AgentUsage, Calibration, CallStats, Column, Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process,
-    ProcessLife, RungChange, StackSample, StackWalks, Stretch, TableFacts, ThreadTimes, WaitTarget,
+    ProcessLife, RungChange, StackSample, StackWalks, Stretch, TableFacts, TcpEvent, ThreadTimes, WaitTarget,
 };
 
 use super::older_ops;
@@ -27,6 +27,7 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
         Table::of::<StackSample>(),
         Table::of::<StackWalks>(),
         Table::of::<RungChange>(),
+        Table::of::<TcpEvent>(),
     ]);
     tables.extend(own.iter().map(|own| Table::of_own(own)));
     tables
@@ -96,6 +97,8 @@ declared! {
         end_reason TEXT [optional()] "Why it ended.";
         budget REAL [optional(), since(2)] "Share of the workload's time that tracing may take: 0.01 is 1 %. Empty for no budget.";
         is_virtual_machine INTEGER [optional(), since(2)] "1 when the host is a virtual machine; empty where that was not asked.";
+        clock_shift_ns INTEGER [optional(), unit("ns"), since(7)] "What was added to all times of the session when traces were merged, because its host's clock differs from that of the first one.";
+        clock_error_ns INTEGER [optional(), unit("ns"), since(7)] "By how much times of the session may still be off in a merged trace. Empty in one that was not merged, and where nothing told how clocks differ.";
     }
 
     losses (session_id, reason) since 1 "What was not kept, by session and reason." {
@@ -222,16 +225,6 @@ declared! {
         at_ns INTEGER [unit("ns since epoch")] "When it was found.";
         version TEXT "The gpuwhy that found it.";
         explanation TEXT "The object that `gpuwhy explain --json` prints.";
-    }
-
-    tcp_events () since 1 "One row per TCP event. Empty as yet: TCP events are not traced." {
-        timestamp_ns INTEGER [unit("ns since epoch")] "When it happened.";
-        pid INTEGER [optional()] "Process, where known.";
-        event TEXT "The kernel's name for it: `tcp_retransmit_skb`...";
-        saddr TEXT [optional()] "Local address.";
-        sport INTEGER [optional()] "Local port.";
-        daddr TEXT [optional()] "Remote address.";
-        dport INTEGER [optional()] "Remote port.";
     }
 
     schema_tables (name) since 1 "This list: every table and view." {

@@ -1,7 +1,5 @@
 //! Single calls: samples that show their order, those that moved memory, and the worst ones.
 
-use std::collections::BTreeSet;
-
 use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, StackId, ThreadId};
 use gpuwhy_window::{CallSecond, Window};
 use rusqlite::Row;
@@ -83,11 +81,14 @@ fn search(source: &Source<'_>, window: &mut Window, second: &CallSecond, conditi
     let sql = in_time("calls", &format!("{condition} AND shapes.thread_id = {thread} AND shapes.op_id = {op}"));
     let from_ns = second.bucket_ns.saturating_sub(SEARCH_BEFORE_NS).max(window.from_ns);
     let to_ns = second.bucket_ns.saturating_add(SEARCH_AFTER_NS).min(window.to_ns);
-    let known: BTreeSet<u64> = window.calls.rows.iter().map(|call| call.start_ns).collect();
+    let rows = &window.calls.rows;
+    let is_new = |call: &Call| rows.binary_search_by_key(&call.start_ns, |known| known.start_ns).is_err();
+    let mut found = Vec::new();
     source.each(&sql, [signed(from_ns), signed(to_ns), MOST_FOUND], |row| {
-        window.calls.rows.extend(call(row)?.filter(|call| !known.contains(&call.start_ns)));
+        found.extend(call(row)?.filter(is_new));
         Ok(())
     })?;
+    window.calls.rows.append(&mut found);
     window.calls.rows.sort_by_key(|call| call.start_ns);
     Ok(())
 }

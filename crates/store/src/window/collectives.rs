@@ -13,7 +13,7 @@ const MOST: usize = 200_000;
 const SQL: &str = "
     SELECT nccl_operands.start_ns, shapes.thread_id, shapes.op_id, nccl_operands.comm_id_hash,
       coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq,
-      coalesce(calls.bytes, 0)
+      coalesce(calls.bytes, 0), nccl_operands.peer IS NOT NULL
     FROM nccl_operands
     CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
     CROSS JOIN shapes ON shapes.id = calls.shape_id
@@ -43,5 +43,6 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
         ranks,
         sequence: unsigned(row, 6)?,
         bytes: unsigned(row, 7)?,
+        has_root: row.get(8)?,
     }))
 }

@@ -2,15 +2,17 @@
 
 use gpuwhy_model::Span;
 use gpuwhy_window::{Scope, Window};
+use rusqlite::Connection;
 
 use super::source::Source;
-use super::{calls, collectives, gpus, names, records, stacks, sums};
+use super::{calls, collectives, contacts, fabric, gpus, names, records, stacks, sums};
 use crate::{StoreError, Trace};
 
 impl Trace {
     /// The part of the trace that `scope` names, in bounded time and memory.
     pub fn window(&self, scope: &Scope) -> Result<Window, StoreError> {
-        self.load(scope).map_err(|error| StoreError::from_sqlite(self.path(), error))
+        self.at_one_moment(|connection| load(connection, scope))
+            .map_err(|error| StoreError::from_sqlite(self.path(), error))
     }
 
     /// What a scope comes to: what was asked for, or from the first to the last moment the file knows.
@@ -18,27 +20,23 @@ impl Trace {
         let found = Source::new(self.connection()).and_then(|source| span(&source, scope));
         found.map_err(|error| StoreError::from_sqlite(self.path(), error))
     }
+}
 
-    fn load(&self, scope: &Scope) -> rusqlite::Result<Window> {
-        let connection = self.connection();
-        // As long as one statement is under way, all others see the same state of the file.
-        let mut first = connection.prepare("SELECT name FROM sqlite_schema")?;
-        let mut first = first.query([])?;
-        first.next()?;
-
-        let source = Source::new(connection)?;
-        let span = span(&source, scope)?;
-        let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, pid: scope.pid, ..Window::default() };
-        names::load(&source, &mut window)?;
-        sums::load(&source, scope, &mut window)?;
-        stacks::load_sums(&source, scope, &mut window)?;
-        records::load(&source, &mut window)?;
-        calls::load(&source, &mut window)?;
-        collectives::load(&source, &mut window)?;
-        stacks::load(&source, &mut window)?;
-        gpus::load(&source, &mut window)?;
-        Ok(window)
-    }
+fn load(connection: &Connection, scope: &Scope) -> rusqlite::Result<Window> {
+    let source = Source::new(connection)?;
+    let span = span(&source, scope)?;
+    let mut window = Window { from_ns: span.from_ns, to_ns: span.to_ns, pid: scope.pid, ..Window::default() };
+    let hosts = names::load(&source, &mut window)?;
+    sums::load(&source, scope, &mut window)?;
+    stacks::load_sums(&source, scope, &mut window)?;
+    records::load(&source, &mut window)?;
+    calls::load(&source, &mut window)?;
+    collectives::load(&source, &mut window)?;
+    stacks::load(&source, &mut window)?;
+    gpus::load(&source, &hosts, &mut window)?;
+    fabric::load(&source, &hosts, &mut window)?;
+    contacts::load(&source, &mut window)?;
+    Ok(window)
 }
 
 fn span(source: &Source<'_>, scope: &Scope) -> rusqlite::Result<Span> {

@@ -2,6 +2,8 @@
 
 mod calls;
 mod collectives;
+mod contacts;
+mod fabric;
 mod gpus;
 mod load;
 mod names;

@@ -1,15 +1,16 @@
 //! Stretches off the CPU, kernel work, block I/O, and when frequent calls were watched.
 
-use gpuwhy_model::{Record, Sample, Span};
+use gpuwhy_model::{Record, Sample, Span, TcpEvent};
 use gpuwhy_window::{Covered, Window};
 
-use super::source::{Source, unsigned};
+use super::source::{Source, signed, unsigned};
 use crate::cells::read;
 
 /// The most rows that are kept in memory, about 130 bytes each.
 const MOST_STRETCHES: usize = 500_000;
 const MOST_WORK: usize = 100_000;
 const MOST_REQUESTS: usize = 50_000;
+const MOST_TCP_EVENTS: usize = 50_000;
 
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     window.watched = watched(source, window)?;
@@ -21,7 +22,17 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
     window.stretches = in_time(source, span, MOST_STRETCHES)?;
     window.kernel_work = in_time(source, span, MOST_WORK)?;
     window.io_requests = in_time(source, span, MOST_REQUESTS)?;
-    Ok(())
+    tcp_events(source, window)
+}
+
+fn tcp_events(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    let select = source.select::<TcpEvent>("");
+    let sql = format!("{select} WHERE timestamp_ns >= ? AND timestamp_ns < ? ORDER BY timestamp_ns LIMIT ?");
+    let most = MOST_TCP_EVENTS as i64;
+    source.each(&sql, (signed(window.from_ns), signed(window.to_ns), most), |row| {
+        window.tcp_events.extend(read::<TcpEvent>(row, 0));
+        Ok(())
+    })
 }
 
 fn in_time<R: Record>(source: &Source<'_>, span: Span, most: usize) -> rusqlite::Result<Covered<R>> {

@@ -5,7 +5,7 @@ use std::slice;
 
 use gpuwhy_model::{
     AgentUsage, CallStats, Cell, Histogram, IoUsage, ProcessLife, Record, RungChange, StackSample, StackWalks,
-    ThreadTimes,
+    TcpEvent, ThreadTimes,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -50,6 +50,10 @@ impl Writer {
 
     pub fn life(&mut self, life: &[ProcessLife]) -> Result<(), StoreError> {
         self.add_up(life)
+    }
+
+    pub fn tcp_events(&mut self, events: &[TcpEvent]) -> Result<(), StoreError> {
+        self.add_up(events)
     }
 
     pub fn agent_usage(&mut self, usage: &AgentUsage) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ export function Gpus({ explanation }: { explanation: Explanation }) {
   return (
     <Panel title="The GPU's time" about="As far as the host's calls tell: from a wait that returned to the next work.">
       {explanation.gpus.map((gpu) => (
-        <Gpu key={gpu.device} gpu={gpu} explanation={explanation} />
+        <Gpu key={`${gpu.host} ${gpu.device}`} gpu={gpu} explanation={explanation} />
       ))}
     </Panel>
   );
@@ -20,7 +20,8 @@ function Gpu({ gpu, explanation }: { gpu: GpuTime; explanation: Explanation }) {
   return (
     <>
       <p>
-        GPU {gpu.device} was idle <b>{share(gpu.idle_share)}</b> {of}, between {share(least)} and {share(most)} (
+        GPU {gpu.device}
+        {gpu.host ? ` of ${gpu.host}` : ""} was idle <b>{share(gpu.idle_share)}</b> {of}, between {share(least)} and {share(most)} (
         {gpu.known_by}).
       </p>
       <ul>

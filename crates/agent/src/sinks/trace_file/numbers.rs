@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{
     Call, CallStats, CpuTaker, IoRequest, IoUsage, KernelWork, ModuleId, OpId, ProcessId, RungChange, StackId,
-    StackSample, Stretch, TargetId, ThreadId, ThreadTimes, Wait, WaitTarget,
+    StackSample, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Wait, WaitTarget,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -114,6 +114,10 @@ impl Numbers {
 
     pub fn io_usage(&self, usage: &IoUsage) -> IoUsage {
         IoUsage { process: self.process(usage.process), ..usage.clone() }
+    }
+
+    pub fn tcp_event(&self, event: &TcpEvent) -> TcpEvent {
+        TcpEvent { process: event.process.map(|process| self.process(process)), ..event.clone() }
     }
 
     pub fn stack_sample(&mut self, sample: &StackSample, writer: &mut Writer) -> Result<StackSample, StoreError> {

@@ -48,7 +48,9 @@ fn gpus(page: &mut String, explanation: &Explanation) {
         let of = if gpu.phase == PhaseName::Steady.as_str() { "of its steady state" } else { "of the time" };
         let between = format!("between {} and {}", points(least), points(most));
         let idle = points(gpu.idle_share);
-        let _ = writeln!(page, "\x1b[1mGPU {} was idle {idle} {of}\x1b[0m ({between}, {})", gpu.device, gpu.known_by);
+        let on = gpu.host.as_ref().map_or_else(String::new, |host| format!(" of {}", safe(host)));
+        let _ =
+            writeln!(page, "\x1b[1mGPU {}{on} was idle {idle} {of}\x1b[0m ({between}, {})", gpu.device, gpu.known_by);
         for because in gpu.idle_because.iter().take(IDLE_BECAUSE) {
             let cause = because.finding.as_ref().and_then(|id| explanation.findings.iter().find(|one| one.id == *id));
             let cause = cause.map_or_else(String::new, |finding| format!(" ({})", finding.cause));
@@ -178,9 +180,10 @@ fn innocent(page: &mut String, ruled_out: &[RuledOut]) {
 }
 
 fn time(page: &mut String, thread: &Breakdown) {
-    let Breakdown { pid, tid, ref comm, wall_ns, ref parts, ref steps } = *thread;
+    let Breakdown { ref host, pid, tid, ref comm, wall_ns, ref parts, ref steps } = *thread;
+    let on = host.as_ref().map_or_else(String::new, |host| format!(" on {}", safe(host)));
     let who = if pid == tid { format!("{} ({pid})", safe(comm)) } else { format!("{} ({pid}/{tid})", safe(comm)) };
-    let _ = write!(page, "\x1b[1mWhere the time of {who} went\x1b[0m: {}", duration(wall_ns));
+    let _ = write!(page, "\x1b[1mWhere the time of {who}{on} went\x1b[0m: {}", duration(wall_ns));
     if let Some(steps) = steps {
         let _ = write!(page, ", {} steps of {}", count(steps.count), duration(steps.median_ns));
         if let Some(change) = steps.change {

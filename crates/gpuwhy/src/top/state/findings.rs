@@ -74,7 +74,13 @@ pub mod tests {
             impact: Impact::default(),
             victim: Victim { pid, tid: pid, comm: "python".into(), ..Victim::default() },
             symptom: None,
-            culprit: Some(Culprit { pid: 4250, tid: 4250, comm: "worker".into(), detail: "reads from vda".into() }),
+            culprit: Some(Culprit {
+                pid: 4250,
+                tid: 4250,
+                comm: "worker".into(),
+                detail: "reads from vda".into(),
+                ..Culprit::default()
+            }),
             r#where: vec![place],
             chain: Chain::starting(edge),
             fix: vec!["Read ahead, or from a faster disk.".into()],

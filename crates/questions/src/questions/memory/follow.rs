@@ -224,7 +224,7 @@ impl<'w> Followed<'w> {
             call.ret_code != 0
                 && call.start_ns >= self.span.from_ns
                 && op.is_some_and(|op| op.meaning.class == CallClass::Alloc && Some(op.layer) == layer)
-                && self.window.threads.get(&call.thread).is_some_and(|thread| thread.process == self.process)
+                && self.window.process_id(call.thread) == Some(self.process)
         };
         let calls = self.window.calls.rows.iter().chain(&self.window.memory_calls.rows).filter(is_failed);
         let latest: BTreeMap<u64, &Call> = calls.map(|call| (call.start_ns, call)).collect();
@@ -244,10 +244,7 @@ impl<'w> Followed<'w> {
 
     /// Functions of the process that allocate in a way that addresses do not show.
     pub fn unfollowed(&self) -> BTreeSet<&'w str> {
-        let own =
-            self.window.call_sums.iter().filter(|sum| {
-                self.window.threads.get(&sum.thread).is_some_and(|thread| thread.process == self.process)
-            });
+        let own = self.window.call_sums.iter().filter(|sum| self.window.process_id(sum.thread) == Some(self.process));
         let ops = own.filter_map(|sum| self.window.ops.get(&sum.op));
         let is_unfollowed = |op: &&Op| op.meaning.class == CallClass::Alloc && !op.meaning.is_followed;
         ops.filter(is_unfollowed).map(|op| op.name.as_str()).collect()

@@ -24,7 +24,7 @@ impl Counts {
             let middle_ns = second.bucket_ns.saturating_add(HALF_A_BUCKET_NS);
             middle_ns >= span.from_ns && second.bucket_ns < span.to_ns
         }) {
-            let is_own = window.threads.get(&second.thread).is_some_and(|thread| thread.process == process);
+            let is_own = window.process_id(second.thread) == Some(process);
             match window.ops.get(&second.op).filter(|op| is_own && Some(op.layer) == layer).map(|op| op.meaning.class) {
                 Some(CallClass::Alloc) => {
                     counts.allocations = counts.allocations.saturating_add(second.calls);
@@ -76,7 +76,7 @@ pub fn reasons(window: &Window, process: ProcessId, followed: &Followed<'_>) -> 
 fn counted(window: &Window, process: ProcessId, is_wanted: fn(&Meaning) -> bool) -> u64 {
     let layer = layer(window, process);
     let own = window.call_sums.iter().filter(|sum| {
-        window.threads.get(&sum.thread).is_some_and(|thread| thread.process == process)
+        window.process_id(sum.thread) == Some(process)
             && window.ops.get(&sum.op).is_some_and(|op| Some(op.layer) == layer && is_wanted(&op.meaning))
     });
     own.fold(0, |all, sum| all.saturating_add(sum.calls.saturating_sub(sum.errors)))

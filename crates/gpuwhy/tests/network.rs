@@ -1,0 +1,138 @@
+//! Connections to another host, which is a network namespace here: a link that loses packets is told from a server that is late.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::{Finished, Place, needs_root, output};
+
+const CLIENT: &str = "10.77.0.1";
+const SERVER: &str = "10.77.0.2";
+const PORT: &str = "9000";
+const SECONDS: &str = "5";
+
+/// Two hosts with a cable between them.
+struct Hosts {
+    client: String,
+    server: String,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        needs_root();
+        let own = std::process::id();
+        let hosts = Self { client: format!("gpuwhy-{own}-a"), server: format!("gpuwhy-{own}-b") };
+        let Self { client, server } = &hosts;
+        run(&format!("ip netns add {client}"));
+        run(&format!("ip netns add {server}"));
+        run(&format!("ip -n {client} link add cable type veth peer name cable netns {server}"));
+        for (host, address) in [(client, CLIENT), (server, SERVER)] {
+            run(&format!("ip -n {host} address add {address}/24 dev cable"));
+            run(&format!("ip -n {host} link set cable up"));
+            run(&format!("ip -n {host} link set lo up"));
+        }
+        hosts
+    }
+
+    /// From now on, so many of a hundred packets do not arrive at the client.
+    fn lose(&self, percent: u32) {
+        let nft = format!("nsenter --net=/var/run/netns/{} nft", self.client);
+        run(&format!("{nft} add table ip bad"));
+        run(&format!("{nft} add chain ip bad link {{ type filter hook input priority 0 ; }}"));
+        run(&format!("{nft} add rule ip bad link tcp sport {PORT} numgen random mod 100 < {percent} drop"));
+    }
+
+    fn command(&self, host: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/var/run/netns/{host}")).arg(program);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in [&self.client, &self.server] {
+            let _ = Command::new("ip").args(["netns", "delete", host]).status();
+        }
+    }
+}
+
+fn run(words: &str) {
+    let mut words = words.split_whitespace();
+    let status = Command::new(words.next().unwrap()).args(words.clone()).status().unwrap();
+    assert!(status.success(), "{words:?}: {status}");
+}
+
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// A server that answers after so many milliseconds; it ends when dropped.
+struct Server(Child);
+
+impl Server {
+    fn start(hosts: &Hosts, late_ms: u32) -> Self {
+        let mut command = hosts.command(&hosts.server, "python3");
+        command.arg("-B").arg(program("serves_batches.py")).args([SERVER, PORT, &late_ms.to_string()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first grave finding about a client of such a server, and its trace.
+fn explained(hosts: &Hosts, place: &Place, late_ms: u32) -> (Value, Finished) {
+    let _server = Server::start(hosts, late_ms);
+    let file = place.file();
+    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
+    command.args(["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
+    command.arg(program("asks_another_host.py")).arg(place.testbed.libcuda()).args([SECONDS, SERVER, PORT]);
+    let (code, _, log) = output(command);
+    assert_eq!(code, 0, "{log}");
+    let (code, said, log) = output(support::gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
+    assert_eq!(code, 0, "{log}");
+    (serde_json::from_str(&said).unwrap(), Finished::open(&file, Vec::new()))
+}
+
+#[test]
+fn root_a_link_that_loses_packets_is_to_blame_and_not_the_server() {
+    let (hosts, place) = (Hosts::new(), Place::new());
+    hosts.lose(20);
+    let (explanation, trace) = explained(&hosts, &place, 1);
+    let first = &explanation["findings"][0];
+    assert_eq!(first["cause"], "tcp-retransmit", "{explanation:#}");
+    assert!(first["culprit"]["detail"].as_str().unwrap().contains(&format!("{SERVER}:{PORT}")), "{first:#}");
+    assert!(first["where"][0]["file"].as_str().unwrap().ends_with("asks_another_host.py"), "{first:#}");
+    // Whoever ran when the segment was sent again has nothing to do with it.
+    let owners =
+        trace.rows("SELECT DISTINCT saddr, sport, daddr, comm FROM tcp_events JOIN processes ON id = process_id");
+    assert!(!owners.is_empty());
+    let cell = |value: &gpuwhy_store::Value| value.to_json().to_string();
+    for owner in owners {
+        let owner: Vec<String> = owner.iter().map(cell).collect();
+        let is_server = owner[..3] == [format!("\"{SERVER}\""), PORT.to_owned(), format!("\"{CLIENT}\"")];
+        let is_client = owner[0] == format!("\"{CLIENT}\"") && owner[2] == format!("\"{SERVER}\"");
+        assert!((is_server || is_client) && owner[3].contains("python3"), "{owner:?}");
+    }
+}
+
+#[test]
+fn root_a_server_that_is_late_on_a_good_link_is_not_blamed_on_the_network() {
+    let (hosts, place) = (Hosts::new(), Place::new());
+    let (explanation, trace) = explained(&hosts, &place, 20);
+    assert_eq!(explanation["findings"][0]["cause"], "net-wait", "{explanation:#}");
+    assert_eq!(trace.number("SELECT count(*) FROM tcp_events"), 0);
+}

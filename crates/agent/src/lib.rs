@@ -5,6 +5,7 @@
 mod cgroups;
 mod check;
 mod clock;
+mod collectives;
 mod discovery;
 mod finder;
 mod governor;

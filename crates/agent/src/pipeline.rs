@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use gpuwhy_apis::rows;
-use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, Retransmit, TaskId, ThreadSnapshot, WalkCount};
+use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, Retransmit, Standing, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, Forgotten, IoRequest, KernelWork, LifeKind, Name, Note, NoteKind, OpId, ProcessLife,
-    PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Stretch, TcpEvent, TcpEventKind,
-    ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd, WorkKind,
+    AgentUsage, Call, CallStats, Forgotten, IoRequest, KernelWork, LifeKind, Meaning, Name, Note, NoteKind, OpId,
+    ProcessLife, PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Standstill, Stretch,
+    TcpEvent, TcpEventKind, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd, WorkKind,
 };
 use hashbrown::{HashMap, HashSet};
 
 use crate::clock::{Clock, Reading};
+use crate::collectives::Collectives;
 use crate::items::{Counted, Item, RungNews, ThreadReport, Tick, Usage};
 use crate::processes::{Introduction, Processes};
 use crate::stacks::StackNumbers;
@@ -23,6 +24,7 @@ pub struct Pipeline {
     processes: Processes,
     waits: Waits,
     stacks: StackNumbers,
+    collectives: Collectives,
     /// How many walks have ended how, and how long they took.
     walks: HashMap<(StackMoment, WalkEnd, PythonEnd), (u64, u64)>,
     /// When threads that make calls were seen running; of others, in this bucket of time.
@@ -31,6 +33,7 @@ pub struct Pipeline {
     callers: HashSet<ThreadId>,
     /// Of each row of the call table.
     ops: Vec<OpId>,
+    meanings: Vec<Meaning>,
     totals: Totals,
     started: Instant,
     bucket_ns: u64,
@@ -42,6 +45,9 @@ pub struct Pipeline {
 /// Reasons of waits that block devices end.
 const DEVICES: [usize; 2] = [WaitReason::Io as usize, WaitReason::Fault as usize];
 
+/// What a thread is in for so long is told although it has not ended, and again after each such time.
+const LONG_NS: u64 = 2_000_000_000;
+
 impl Pipeline {
     pub fn new(clock: Clock, processes: Processes) -> Self {
         Self {
@@ -50,10 +56,12 @@ impl Pipeline {
             processes,
             waits: Waits::default(),
             stacks: StackNumbers::default(),
+            collectives: Collectives::default(),
             walks: HashMap::new(),
             samples: HashMap::new(),
             callers: HashSet::new(),
             ops: op_ids(),
+            meanings: rows().map(|row| row.meaning()).collect(),
             totals: Totals::default(),
             started: Instant::now(),
             clocks: HashMap::new(),
@@ -108,7 +116,7 @@ impl Pipeline {
         let mut tick = None;
         for item in items {
             match item {
-                Item::Record(Record::Call(raw)) => calls.push(self.call(&raw, &mut rows)),
+                Item::Record(Record::Call(raw)) => calls.push((raw.task.pid, self.call(&raw, &mut rows))),
                 Item::Record(record) => self.record(&record, &mut held_up, &mut rows),
                 Item::Counts(counts) => self.counts(&counts, &mut rows),
                 Item::ThreadEnd(report) => self.thread_end(&report, &mut rows),
@@ -122,9 +130,16 @@ impl Pipeline {
                 Item::Tick(ended) => tick = Some(ended),
             }
         }
-        calls.sort_unstable_by_key(|call| (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some()));
+        calls.sort_unstable_by_key(|(_, call)| {
+            (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some())
+        });
+        let mut done = Vec::new();
+        for (pid, call) in &calls {
+            self.collectives.see(*pid, call, &self.meanings[call.op.0 as usize], &mut done);
+        }
         let HeldUp { stretches, work, requests, retransmits } = held_up;
-        push_unless_empty(&mut rows, calls, Row::Calls);
+        push_unless_empty(&mut rows, calls.into_iter().map(|(_, call)| call).collect(), Row::Calls);
+        push_unless_empty(&mut rows, done, Row::CollectiveWaits);
         push_unless_empty(&mut rows, stretches, Row::Stretches);
         push_unless_empty(&mut rows, work, Row::KernelWork);
         push_unless_empty(&mut rows, requests, Row::IoRequests);
@@ -174,6 +189,7 @@ impl Pipeline {
                     LifeKind::Fork | LifeKind::OomKill => return,
                 }
                 self.waits.process_gone(life.pid);
+                self.collectives.process_gone(life.pid);
             }
             Record::Sample(sample) => {
                 let at_ns = self.clock.unix_ns(sample.at_ns);
@@ -260,10 +276,13 @@ impl Pipeline {
     /// What happened to each thread since its last snapshot, or since its first call.
     fn thread_times(&mut self, reports: &[ThreadReport], rows: &mut Vec<Row>) {
         let mut times = Vec::with_capacity(reports.len());
+        let mut standstills = Vec::new();
         for ThreadReport { snapshot: now, taken_ns } in reports {
             let last = self.clocks.insert(now.owner.task, now.clone()).unwrap_or_else(|| first_snapshot(now));
             let thread = self.processes.thread(now.owner.task, self.bucket_ns, rows);
             self.processes.rename(now.owner.task, &now.comm, rows);
+            let standing = now.standing.as_ref().filter(|standing| is_due(standing.since_ns, last.at_ns, now.at_ns));
+            standstills.extend(standing.map(|standing| self.standstill(thread, standing, now.at_ns)));
             times.push(ThreadTimes {
                 bucket_ns: self.clock.unix_ns(last.at_ns),
                 thread,
@@ -284,6 +303,18 @@ impl Pipeline {
         let for_a_device = |times: &ThreadTimes| DEVICES.iter().any(|&reason| times.blocked_ns[reason] > 0);
         self.waited_for_io |= times.iter().any(for_a_device);
         push_unless_empty(rows, times, Row::ThreadTimes);
+        push_unless_empty(rows, standstills, Row::Standstills);
+    }
+
+    fn standstill(&mut self, thread: ThreadId, standing: &Standing, seen_ns: u64) -> Standstill {
+        Standstill {
+            thread,
+            start_ns: self.clock.unix_ns(standing.since_ns),
+            seen_ns: self.clock.unix_ns(seen_ns),
+            op: standing.call.map(|call| self.ops[usize::from(call.row)]),
+            reason: standing.wait_reason,
+            stack: standing.stack.map(|hash| self.stacks.id(hash)),
+        }
     }
 
     fn life(&self, life: &Life) -> ProcessLife {
@@ -377,6 +408,11 @@ struct HeldUp {
     work: Vec<KernelWork>,
     requests: Vec<IoRequest>,
     retransmits: Vec<TcpEvent>,
+}
+
+/// Whether something that goes on has become another [`LONG_NS`] older since the last look.
+fn is_due(since_ns: u64, last_ns: u64, now_ns: u64) -> bool {
+    now_ns.saturating_sub(since_ns) / LONG_NS > last_ns.saturating_sub(since_ns) / LONG_NS
 }
 
 fn push_unless_empty<T>(rows: &mut Vec<Row>, of_one_kind: Vec<T>, row: fn(Vec<T>) -> Row) {

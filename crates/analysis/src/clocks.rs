@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use gpuwhy_model::HAD_TO_WAIT_NS;
 use gpuwhy_window::Window;
-
-use crate::departures::departures;
 
 /// So many operations of a host are looked at, or half as many.
 const MOST_MEETINGS: usize = 20_000;
@@ -41,7 +40,6 @@ pub struct Alignment {
 
 /// What a trace knows of operations, and of no more than some thousands of them.
 pub fn meetings(window: &Window) -> Meetings {
-    let departures = departures(window);
     let rows = || window.collectives.rows.iter().filter(|one| !one.has_root);
     let mut every = 1;
     while rows().count() as u64 / every > MOST_MEETINGS as u64 {
@@ -50,12 +48,8 @@ pub fn meetings(window: &Window) -> Meetings {
     let mut meetings = Meetings::new();
     // Which ones these are is the same on every host, or every second one of them.
     for one in rows().filter(|one| one.sequence.is_multiple_of(every)) {
-        let departure = departures.get(&one.start_ns);
-        let own = Meeting {
-            asked_ns: one.start_ns,
-            done_ns: departure.map(|departure| departure.wait.to_ns),
-            had_to_wait: departure.is_some_and(|departure| departure.had_to_wait),
-        };
+        let (asked_ns, done_ns, had_to_wait) = (one.start_ns, one.done_ns, one.wait_ns >= HAD_TO_WAIT_NS);
+        let own = Meeting { asked_ns, done_ns, had_to_wait };
         let key = (one.communicator, one.sequence);
         meetings.entry(key).and_modify(|known| *known = known.with(own)).or_insert(own);
     }

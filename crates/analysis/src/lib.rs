@@ -15,7 +15,7 @@
 //! | [`slumps`] | short incidents in long runs |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
-//! | `cohorts`, `departures`, [`clocks`] | ranks: who comes last, when they are done, what the clocks of their hosts differ by |
+//! | `cohorts`, `hangs`, [`clocks`] | ranks: who comes last or never, what the clocks of their hosts differ by |
 //! | [`ledger`] | which GPU memory is allocated |
 //! | `case`, `confidence`, `ranking`, `coverage` | how grave, how sure, in which order, based on what |
 
@@ -26,11 +26,11 @@ pub mod clocks;
 mod cohorts;
 mod confidence;
 mod coverage;
-mod departures;
 mod dispatcher;
 mod explain;
 mod gpu;
 mod graph;
+mod hangs;
 mod incidents;
 pub mod ledger;
 mod parts;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuwhy_model::{Explanation, LifeKind, ProcessLife, Severity};
+use gpuwhy_model::{Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
 use gpuwhy_window::{FabricErrors, Host};
 use support::*;
 
@@ -49,6 +49,14 @@ fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
     assert!(chain.iter().any(|what| what.contains("200 of 200 operations")), "{chain:#?}");
     // What holds it up is told with it, and not once more.
     assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
+}
+
+#[test]
+fn what_ranks_wait_longer_than_the_last_one_is_told_as_communication() {
+    let late = job(|_, rank| if rank == 2 { 12 * MS } else { 0 }).explained();
+    assert_eq!(late.gpus[0].communicating_ns / MS, 200 * 12, "{:#?}", late.gpus);
+    let balanced = job(|_, _| 0).explained();
+    assert_eq!(balanced.gpus[0].communicating_ns, 0, "{:#?}", balanced.gpus);
 }
 
 /// Whatever holds a host up makes all of its ranks late.
@@ -157,7 +165,7 @@ fn a_rank_that_asks_for_something_else_leaves_the_others_hanging() {
     let explanation = stuck(|scene| {
         let rows = &mut scene.window.collectives.rows;
         let mut other = *rows.iter().rfind(|one| one.rank == 1).unwrap();
-        (other.sequence, other.bytes) = (50, 8);
+        (other.sequence, other.bytes, other.start_ns) = (50, 8, START_NS + 2 * S + MS);
         rows.push(other);
     });
     let first = &explanation.findings[0];
@@ -180,4 +188,91 @@ fn ranks_that_have_ended_do_not_hang() {
         }
     });
     assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
+}
+
+/// Ranks have asked for operations up to 50, and since then each of them is in a wait for the GPU.
+fn all_in_waits(in_the_end: impl Fn(&mut Scene)) -> Explanation {
+    let mut scene = job(|_, _| 0);
+    scene.window.collectives.rows.retain(|one| one.sequence <= 50);
+    scene.window.calls.rows.retain(|call| call.start_ns < START_NS + 2 * S);
+    for thread in 1..=RANKS {
+        stands(&mut scene, ThreadId(thread), 2 * S + 2 * MS);
+    }
+    in_the_end(&mut scene);
+    scene.explained()
+}
+
+fn stands(scene: &mut Scene, thread: ThreadId, since_ns: u64) {
+    let (start_ns, seen_ns) = (START_NS + since_ns, START_NS + 7 * S);
+    let op = Some(op("cuStreamSynchronize"));
+    scene.window.standstills.push(Standstill { thread, start_ns, seen_ns, op, reason: None, stack: None });
+}
+
+fn hang(explanation: &Explanation) -> &Finding {
+    let first = &explanation.findings[0];
+    assert_eq!((first.cause.as_str(), first.severity), ("collective-hang", Severity::High), "{explanation:#?}");
+    let of_ranks = first.chain.edges().filter(|edge| edge.what.contains("has been in cuStreamSynchronize for 5.0 s"));
+    assert_eq!(of_ranks.count(), RANKS as usize, "{first:#?}");
+    first
+}
+
+#[test]
+fn ranks_that_are_all_in_an_operation_for_far_longer_than_before_are_stuck_in_it() {
+    let explanation = all_in_waits(|_| {});
+    let hang = hang(&explanation);
+    assert!(hang.summary.starts_with("All 3 ranks have asked for ncclAllReduce, and none is done"), "{hang:#?}");
+    assert_eq!((hang.culprit.is_none(), hang.victims), (true, 3), "{hang:#?}");
+}
+
+#[test]
+fn ranks_whose_operations_take_long_are_not_stuck_yet() {
+    let explanation = all_in_waits(|scene| {
+        let long = scene.window.calls.rows.iter_mut().find(|call| call.op == op("cuStreamSynchronize"));
+        long.unwrap().duration_ns = S;
+    });
+    assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
+}
+
+/// What was never seen of them cannot be said.
+#[test]
+fn ranks_that_are_stuck_with_others_that_are_not_traced_are_told_as_that() {
+    let explanation = all_in_waits(|scene| scene.window.collectives.rows.iter_mut().for_each(|one| one.ranks = 8));
+    let summary = &hang(&explanation).summary;
+    assert!(summary.starts_with("3 of 8 ranks, all that are traced, have asked for"), "{summary}");
+}
+
+#[test]
+fn a_rank_that_does_not_come_out_of_an_operation_keeps_the_others_waiting_in_the_next() {
+    let explanation = all_in_waits(|scene| {
+        scene.window.standstills.retain(|one| one.thread == ThreadId(2));
+        for (rank, thread) in [(0, ThreadId(1)), (2, ThreadId(3))] {
+            let asked = scene.window.collectives.rows.iter().find(|one| (one.rank, one.sequence) == (rank, 50));
+            let asked_ns = asked.unwrap().start_ns - START_NS;
+            scene.call(thread, "ncclAllReduce", asked_ns, 10 * US);
+            scene.sync(thread, asked_ns + MS, 15 * MS);
+            scene.all_reduce(thread, 2 * S + 41 * MS, rank, RANKS, 51);
+            stands(scene, thread, 2 * S + 42 * MS);
+        }
+    });
+    let first = &explanation.findings[0];
+    assert!(first.summary.starts_with("Rank 1 of 3 does not come out of an operation"), "{explanation:#?}");
+    assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_two_communicators_are_one_hang() {
+    let explanation = all_in_waits(|scene| {
+        scene.window.collectives.rows.retain(|one| one.sequence < 50 || one.rank != 1);
+        let mut on_another = |thread, at_ns, rank, sequence| {
+            scene.all_reduce(thread, at_ns, rank, RANKS, sequence);
+            scene.window.collectives.rows.last_mut().unwrap().communicator = 8;
+        };
+        for rank in 0..RANKS {
+            on_another(ThreadId(rank + 1), S + 2500 * US, rank, 4);
+        }
+        on_another(ThreadId(2), 2 * S + MS, 1, 5);
+    });
+    let hang = hang(&explanation);
+    assert!(hang.summary.starts_with("Rank 1 of 3 waits in another communicator for those"), "{hang:#?}");
+    assert_eq!(told(&explanation).iter().filter(|cause| **cause == "collective-hang").count(), 1, "{explanation:#?}");
 }

@@ -39,7 +39,7 @@ const OWN: OwnOperands = OwnOperands {
             "seq",
             OperandKind::Count,
             "How many collective operations of the communicator came before: equal on all ranks for the same operation. \
-             Sends and receives have none; for a split, how many splits came before.",
+             Sends and receives have none; for a split or a shrink, how many of both came before.",
         )
         .since(6),
         OwnOperand::new("datatype", OperandKind::Word(DATATYPES), "Type of an element.").since(6),
@@ -53,7 +53,8 @@ const OWN: OwnOperands = OwnOperands {
         .since(6),
         OwnOperand::new("color", OperandKind::Int, "Of a split: ranks with the same color stay together.").since(6),
         OwnOperand::new("key", OperandKind::Int, "Of a split: the order of ranks.").since(6),
-        OwnOperand::new("child_id_hash", OperandKind::Bits, "Of a split: the communicator that it makes.").since(6),
+        OwnOperand::new("child_id_hash", OperandKind::Bits, "Of a split or a shrink: the communicator that it makes.").since(6),
+        OwnOperand::new("excluded", OperandKind::Int, "Of a shrink: how many ranks are left out.").since(7),
     ],
 };
 
@@ -71,6 +72,7 @@ const OPS: &[&str] = &[
     "COMM_INIT",
     "COMM_SPLIT",
     "COMM_END",
+    "COMM_SHRINK",
 ];
 /// Which of them a function is. One that is not in the list does not compile.
 const fn op(word: &str) -> (&'static str, Operand) {
@@ -194,6 +196,10 @@ const APIS: &[Api] = apis! {
     Communicator "ncclCommSplit" ["ncclCommSplit" "pncclCommSplit"]
         { handle: Out(3), communicator: Splits(Arg(0)),
           own: &[op("COMM_SPLIT"), ID, RANK, RANKS, CHILD, ("color", Arg32(1)), ("key", Arg32(2)), SEQUENCE] };
+    // Ranks that are left out do not call it. The others keep their order.
+    Communicator "ncclCommShrink" ["ncclCommShrink" "pncclCommShrink"]
+        { handle: Out(3), communicator: Splits(Arg(0)),
+          own: &[op("COMM_SHRINK"), ID, RANK, RANKS, CHILD, ("excluded", Arg32(2)), SEQUENCE] };
     Communicator "ncclCommFinalize" ["ncclCommFinalize" "pncclCommFinalize"] { handle: Arg(0) };
     Communicator "ncclCommDestroy" ["ncclCommDestroy" "pncclCommDestroy"]
         { handle: Arg(0), communicator: Ends, own: &[op("COMM_END"), ID, RANK, RANKS] };

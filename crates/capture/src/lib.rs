@@ -38,7 +38,8 @@ pub use run_time::Runs;
 pub use stacks::{CodeMapping, PythonFlags, PythonLayout, PythonProcess, StackTables, TableId, UnwindRow, WalkCount};
 pub use tracer::{Filter, Layers, Options, RunTime, StackAllowance, Tracer};
 pub use wire::{
-    Device, FileMapped, FinishedIo, IoSums, Life, Owner, RawCall, RawCode, RawPythonFrame, RawSample, RawStack,
-    RawStretch, RawWork, Record, Retransmit, StackHash, Target, TargetName, TaskId, ThreadSeen, ThreadSnapshot,
+    Device, FileMapped, FinishedIo, IoSums, Life, OpenCall, Owner, RawCall, RawCode, RawPythonFrame, RawSample,
+    RawStack, RawStretch, RawWork, Record, Retransmit, StackHash, Standing, Target, TargetName, TaskId, ThreadSeen,
+    ThreadSnapshot,
 };
 pub use yardstick::Yardstick;

@@ -23,7 +23,7 @@ use crate::ring::{Bell, RingReader, Rings, monotonic_ns};
 use crate::run_time::{Runs, run_time, time_programs};
 use crate::skeleton::types;
 use crate::stacks::{self, StackTables, WalkCount};
-use crate::wire::{Device, FileMapped, IoSums, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry};
+use crate::wire::{Device, FileMapped, IoSums, OpenCall, Owner, RawCall, Record, TaskId, ThreadSnapshot, io_entry};
 use crate::yardstick::Yardstick;
 
 /// Whom to trace.
@@ -377,7 +377,15 @@ impl<File: Eq + Hash> Tracer<File> {
         };
         let mut bytes = Vec::new();
         Iter::new(link).context("open the task iterator")?.read_to_end(&mut bytes).context("read thread clocks")?;
-        Ok(bytes.chunks_exact(ThreadSnapshot::WIRE_SIZE).filter_map(ThreadSnapshot::decode).collect())
+        let snapshots = bytes.chunks_exact(ThreadSnapshot::WIRE_SIZE).filter_map(ThreadSnapshot::decode);
+        Ok(snapshots.map(|snapshot| self.without_cut_off(snapshot)).collect())
+    }
+
+    /// Nobody sees when a call ends whose link was removed meanwhile: it may be over.
+    fn without_cut_off(&self, mut snapshot: ThreadSnapshot) -> ThreadSnapshot {
+        let sees_return = |call: OpenCall| self.calls.sees_return(call.row, call.removals);
+        snapshot.standing.take_if(|standing| !standing.call.is_none_or(sees_return));
+        snapshot
     }
 
     /// What each process has asked of each block device so far.

@@ -15,7 +15,7 @@ use gpuwhy_model::LifeKind;
 use crate::skeleton::types;
 pub use calls::RawCall;
 use calls::decode_call;
-pub use lives::{FileMapped, Life, ThreadSeen, ThreadSnapshot};
+pub use lives::{FileMapped, Life, OpenCall, Standing, ThreadSeen, ThreadSnapshot};
 use lives::{decode_file, decode_life, decode_snapshot, decode_thread};
 pub use stacks::{RawCode, RawPythonFrame, RawSample, RawStack, StackHash};
 use stacks::{decode_code, decode_sample, decode_stack};

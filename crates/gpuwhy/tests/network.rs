@@ -136,3 +136,39 @@ fn root_a_server_that_is_late_on_a_good_link_is_not_blamed_on_the_network() {
     assert_eq!(explanation["findings"][0]["cause"], "net-wait", "{explanation:#}");
     assert_eq!(trace.number("SELECT count(*) FROM tcp_events"), 0);
 }
+
+/// Two ranks of a job on two hosts: what is told of them, and the process of the second one.
+fn explained_ranks(hosts: &Hosts, late_ms: &str) -> (Value, u64) {
+    let place = Place::new();
+    let file = place.file();
+    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
+    command.args(["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
+    command.arg(program("ranks_over_tcp.py")).arg(place.testbed.libcuda()).arg(SECONDS).arg(place.testbed.libnccl());
+    command.arg(format!("/var/run/netns/{}", hosts.server)).args([SERVER, PORT, late_ms]);
+    let (code, second, log) = output(command);
+    assert_eq!(code, 0, "{log}");
+    let (code, said, log) = output(support::gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
+    assert_eq!(code, 0, "{log}");
+    (serde_json::from_str(&said).unwrap(), second.trim().parse().unwrap())
+}
+
+fn found<'e>(explanation: &'e Value, cause: &str) -> Option<&'e Value> {
+    explanation["findings"].as_array().unwrap().iter().find(|finding| finding["cause"] == cause)
+}
+
+#[test]
+fn root_ranks_whose_packets_are_lost_are_told_with_the_rank_that_sends_them_again() {
+    let hosts = Hosts::new();
+    hosts.lose(20);
+    let (explanation, second) = explained_ranks(&hosts, "0");
+    let lossy = found(&explanation, "tcp-retransmit").unwrap_or_else(|| panic!("{explanation:#}"));
+    assert_eq!((&lossy["culprit"]["pid"], &lossy["severity"]), (&second.into(), &"high".into()), "{lossy:#}");
+    let detail = lossy["culprit"]["detail"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("the way from rank 1 to {CLIENT}:")), "{lossy:#}");
+}
+
+#[test]
+fn root_ranks_that_are_slow_on_a_good_link_are_not_blamed_on_the_network() {
+    let (explanation, _) = explained_ranks(&Hosts::new(), "20");
+    assert!(found(&explanation, "tcp-retransmit").is_none(), "{explanation:#}");
+}

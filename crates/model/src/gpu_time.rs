@@ -58,7 +58,7 @@ pub struct GpuTime {
     pub idle_ns: u64,
     /// It had been given work, and nobody waited for the end of it.
     pub unknown_ns: u64,
-    /// Of the busy time, what it spent on talking to other GPUs.
+    /// Of the busy time, what it spent at least on waiting for other GPUs in operations of several.
     pub communicating_ns: u64,
     /// How the idle time is known.
     pub known_by: Evidence,

@@ -6,7 +6,9 @@
 mod api;
 mod call;
 mod cause;
+mod collective;
 mod cost;
+mod device_work;
 mod finding;
 mod gpu_time;
 mod histogram;
@@ -31,7 +33,9 @@ mod wait;
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, TargetId, ThreadId, ThreadTimes, Wait};
 pub use cause::Cause;
+pub use collective::CollectiveWait;
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
+pub use device_work::{Awaited, DeviceAction, HAD_TO_WAIT_NS};
 pub use finding::{
     Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
@@ -51,7 +55,9 @@ pub use row::{Forgotten, Name, Row};
 pub use sample::Sample;
 pub use session::{Session, SessionEnd};
 pub use stack::{Frame, FrameKind, PythonEnd, Stack, StackMoment, StackSample, StackWalks, WalkEnd};
-pub use stretch::{CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Stretch, TargetKind, WaitTarget, WorkKind};
+pub use stretch::{
+    CpuTaker, IoRequest, IoUsage, KernelWork, StandsFor, Standstill, Stretch, TargetKind, WaitTarget, WorkKind,
+};
 pub use tcp::{TcpEvent, TcpEventKind};
 pub use totals::{Cost, SinkState, Totals};
 pub use wait::WaitReason;

@@ -4,9 +4,9 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallStats, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, Note, OpId,
-    Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks, Stretch, TargetId,
-    TcpEvent, ThreadId, ThreadTimes, Totals, WaitTarget,
+    AgentUsage, Call, CallStats, CollectiveWait, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning,
+    ModuleId, Note, OpId, Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks,
+    Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Totals, WaitTarget,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +14,7 @@ pub enum Row {
     Name(Name),
     /// In the order of their starts; a call comes before those made inside of it.
     Calls(Vec<Call>),
+    CollectiveWaits(Vec<CollectiveWait>),
     Stretches(Vec<Stretch>),
     KernelWork(Vec<KernelWork>),
     IoRequests(Vec<IoRequest>),
@@ -25,6 +26,7 @@ pub enum Row {
     },
     CallStats(Vec<CallStats>),
     ThreadTimes(Vec<ThreadTimes>),
+    Standstills(Vec<Standstill>),
     IoUsage(Vec<IoUsage>),
     StackSamples(Vec<StackSample>),
     StackWalks(Vec<StackWalks>),
@@ -113,12 +115,14 @@ impl Row {
     pub fn len(&self) -> usize {
         match self {
             Self::Calls(rows) => rows.len(),
+            Self::CollectiveWaits(rows) => rows.len(),
             Self::Stretches(rows) => rows.len(),
             Self::KernelWork(rows) => rows.len(),
             Self::IoRequests(rows) => rows.len(),
             Self::TcpEvents(rows) => rows.len(),
             Self::CallStats(rows) => rows.len(),
             Self::ThreadTimes(rows) => rows.len(),
+            Self::Standstills(rows) => rows.len(),
             Self::IoUsage(rows) => rows.len(),
             Self::StackSamples(rows) => rows.len(),
             Self::StackWalks(rows) => rows.len(),
@@ -137,6 +141,7 @@ impl Row {
         matches!(
             self,
             Self::Calls(_)
+                | Self::CollectiveWaits(_)
                 | Self::Stretches(_)
                 | Self::KernelWork(_)
                 | Self::IoRequests(_)

@@ -126,6 +126,26 @@ pub struct StandsFor {
     pub runqueue_ns: u64,
 }
 
+record! {
+    /// What a thread was in when it was looked at, and had been in for long. What never ends gets no other record.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    Standstill in standstills (thread_id, start_ns) since 7 "The table behind `unfinished`."
+    {
+        /// `threads.id`.
+        thread in thread_id: ThreadId;
+        /// Since when it has been in the call, or blocked where it is in none.
+        start_ns: u64 [unit("ns since epoch")];
+        /// When it was last seen there. A look is taken every other second.
+        seen_ns: u64 [unit("ns since epoch"), merge(Most)];
+        /// `ops.id` of the call; empty for a wait outside of traced calls.
+        op in op_id: Option<OpId>;
+        /// What it was blocked in at the last look; empty while it ran.
+        reason: Option<WaitReason> [merge(Last)];
+        /// `stacks.id` of the last stack that was taken meanwhile.
+        stack in stack_id: Option<StackId> [merge(Last)];
+    }
+}
+
 words! {
     /// Work the kernel does in a thread's own time. The order is the kernel side's (`enum work_kind` in `wire.h`).
     WorkKind {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A libnccl without a GPU. Ranks are real processes that meet in shared memory: making and splitting a communicator
-// waits for all of them. Operations move nothing and return at once, as those of the real library do.
+// waits for all of them. Operations move nothing and return at once, as those of the real library do. They are done
+// when all ranks have come to the same one.
 #include "fake_nccl.h"
 
 #include <fcntl.h>
@@ -23,8 +24,11 @@
 struct meeting {
     uint32_t joined;
     uint32_t left;
-    /* Operations that the GPU of each rank has come to. */
+    /* From this operation on, if there is one, nobody comes out any more. */
+    uint32_t broken_from;
+    /* Operations that the GPU of each rank has come to, and what the last of them was. */
     uint32_t come_to[MOST_RANKS];
+    uint64_t last[MOST_RANKS];
     struct {
         uint32_t arrived;
         int color[MOST_RANKS];
@@ -37,10 +41,17 @@ struct fake_comm {
     int rank;
     int nranks;
     uint32_t splits;
-    /* Operations that this rank has asked for. */
+    /* Operations that this rank has asked for, and what the last of them was. */
     uint32_t asked_for;
+    uint64_t last;
+    /* From this operation on, if there is one, this rank does not come out any more. */
+    uint32_t stuck_from;
     struct meeting *meeting;
+    struct fake_comm *next;
 };
+
+// Those of this process that have a meeting.
+static struct fake_comm *comms;
 
 static int wait_for(const uint32_t *count, uint32_t wanted)
 {
@@ -68,6 +79,8 @@ static ncclResult_t join(ncclComm_t *made, const char *name, int rank, int nrank
     snprintf(comm->name, sizeof(comm->name), "%s", name);
     comm->rank = rank;
     comm->nranks = nranks;
+    comm->next = comms;
+    comms = comm;
     *made = comm;
     __atomic_add_fetch(&comm->meeting->joined, 1, __ATOMIC_RELEASE);
     return wait_for(&comm->meeting->joined, nranks) ? ncclSystemError : ncclSuccess;
@@ -156,15 +169,43 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
     return join(made, name, rank, nranks);
 }
 
+// Those who are left out are not waited for.
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *made, ncclConfig_t *config,
+                                   int flags)
+{
+    uint32_t split = comm->splits++;
+    int rank = comm->rank;
+    char name[256];
+
+    (void)config;
+    (void)flags;
+    *made = NULL;
+    for (int at = 0; at < count; at++)
+        rank -= excluded[at] < comm->rank;
+    snprintf(name, sizeof(name), "%.120s-%u-shrunk", comm->name, split);
+    return join(made, name, rank, comm->nranks - count);
+}
+
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     (void)comm;
     return ncclSuccess;
 }
 
+static void forget(const struct fake_comm *comm)
+{
+    struct fake_comm **at = &comms;
+
+    while (*at && *at != comm)
+        at = &(*at)->next;
+    if (*at)
+        *at = comm->next;
+}
+
 // The last one to leave takes the meeting place away.
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    forget(comm);
     if (comm->meeting && __atomic_add_fetch(&comm->meeting->left, 1, __ATOMIC_ACQ_REL) == (uint32_t)comm->nranks)
         shm_unlink(comm->name);
     if (comm->meeting)
@@ -175,6 +216,7 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    forget(comm);
     if (comm->meeting)
         shm_unlink(comm->name);
     free(comm);
@@ -200,45 +242,100 @@ EXPORT ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
     return ncclSuccess;
 }
 
-static ncclResult_t enqueue(ncclComm_t comm)
+enum kind {
+    ALL_REDUCE = 1,
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    BROADCAST,
+    REDUCE,
+    ALL_TO_ALL,
+    GATHER,
+    SCATTER,
+    SEND_OR_RECEIVE
+};
+
+static ncclResult_t enqueue(ncclComm_t comm, enum kind kind, size_t count, ncclDataType_t type)
 {
     comm->asked_for++;
+    comm->last = kind == SEND_OR_RECEIVE ? 0 : (uint64_t)kind << 56 | (uint64_t)type << 48 | count;
     return ncclSuccess;
+}
+
+// Whether a rank is in the same place and has asked for something else there.
+static int is_elsewhere(const struct fake_comm *comm, int rank)
+{
+    const struct meeting *meeting = comm->meeting;
+    uint64_t its_last = __atomic_load_n(&meeting->last[rank], __ATOMIC_ACQUIRE);
+    uint32_t come_to = __atomic_load_n(&meeting->come_to[rank], __ATOMIC_ACQUIRE);
+
+    return come_to == comm->asked_for && its_last && comm->last && its_last != comm->last;
+}
+
+static int is_done(const struct fake_comm *comm)
+{
+    uint32_t broken_from = __atomic_load_n(&comm->meeting->broken_from, __ATOMIC_ACQUIRE);
+
+    if ((comm->stuck_from && comm->asked_for >= comm->stuck_from) || (broken_from && comm->asked_for >= broken_from))
+        return 0;
+    for (int rank = 0; rank < comm->nranks; rank++)
+        if (__atomic_load_n(&comm->meeting->come_to[rank], __ATOMIC_ACQUIRE) < comm->asked_for ||
+            is_elsewhere(comm, rank))
+            return 0;
+    return 1;
 }
 
 // The GPU of this rank has come to what was asked for. It is done with that when all others have come as far.
 EXPORT int fake_nccl_wait(ncclComm_t comm)
 {
+    const struct timespec moment = {.tv_nsec = 200000};
+
+    __atomic_store_n(&comm->meeting->last[comm->rank], comm->last, __ATOMIC_RELEASE);
     __atomic_store_n(&comm->meeting->come_to[comm->rank], comm->asked_for, __ATOMIC_RELEASE);
-    for (int rank = 0; rank < comm->nranks; rank++)
-        if (wait_for(&comm->meeting->come_to[rank], comm->asked_for))
-            return -1;
-    return 0;
+    for (int waited = 0; waited < PATIENCE_MS * 5; waited++) {
+        if (is_done(comm))
+            return 0;
+        nanosleep(&moment, NULL);
+    }
+    return -1;
+}
+
+EXPORT void fake_nccl_wait_for_all(const char *symbol)
+{
+    (void)symbol;
+    for (struct fake_comm *comm = comms; comm; comm = comm->next)
+        fake_nccl_wait(comm);
+}
+
+EXPORT void fake_nccl_break(ncclComm_t comm, int for_all)
+{
+    comm->stuck_from = comm->asked_for + 1;
+    if (for_all)
+        __atomic_store_n(&comm->meeting->broken_from, comm->stuck_from, __ATOMIC_RELEASE);
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 EXPORT ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                   ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, ALL_REDUCE, count, type);
 }
 
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, ALL_GATHER, count, type);
 }
 
 EXPORT ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                       ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, REDUCE_SCATTER, count, type);
 }
 
 EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                                   ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, BROADCAST, count, type);
 }
 
 EXPORT ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
@@ -250,37 +347,37 @@ EXPORT ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, i
 EXPORT ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                                ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, REDUCE, count, type);
 }
 
 EXPORT ncclResult_t ncclAlltoAll(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                                  cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, ALL_TO_ALL, count, type);
 }
 
 EXPORT ncclResult_t ncclGather(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                                cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, GATHER, count, type);
 }
 
 EXPORT ncclResult_t ncclScatter(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                                 ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, SCATTER, count, type);
 }
 
 EXPORT ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                              cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, SEND_OR_RECEIVE, count, type);
 }
 
 EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                              cudaStream_t stream)
 {
-    return enqueue(comm);
+    return enqueue(comm, SEND_OR_RECEIVE, count, type);
 }
 
 EXPORT ncclResult_t ncclGroupStart(void)

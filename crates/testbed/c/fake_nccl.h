@@ -38,6 +38,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
                                       ncclConfig_t *config);
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int devices, const int *list);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config);
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *made, ncclConfig_t *config,
+                            int flags);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -69,5 +71,11 @@ ncclResult_t ncclGroupEnd(void);
 
 // Waits until the operations that were asked for are done, in place of the CUDA stream that they are on.
 int fake_nccl_wait(ncclComm_t comm);
+
+// The same for all communicators of the process: a hook for the fake driver's waits.
+void fake_nccl_wait_for_all(const char *symbol);
+
+// This rank, or all of them, do not come out of the next operation.
+void fake_nccl_break(ncclComm_t comm, int for_all);
 
 #endif

@@ -141,6 +141,18 @@ static struct known split(struct known *parent, int color, int key)
     return made;
 }
 
+// Without the last rank.
+static struct known shrink(struct known *parent)
+{
+    struct known made = {.id = mixed(mixed(parent->id ^ (uint64_t)parent->children++) ^ 1)};
+    int last = parent->nranks - 1;
+
+    must(ncclCommShrink(parent->comm, &last, 1, &made.comm, NULL, 0), "ncclCommShrink");
+    ncclCommUserRank(made.comm, &made.rank);
+    ncclCommCount(made.comm, &made.nranks);
+    return made;
+}
+
 static void wait_at(const char *gate, int rank)
 {
     char made[4096];
@@ -186,6 +198,12 @@ static int be_rank(int rank, int nranks, int rounds, ncclUniqueId ids[4], const 
     // The handle may be that of one that was ended.
     must(ncclCommInitRank(&again.comm, nranks, ids[3], rank), "ncclCommInitRank");
     operate(&again, 0, &group);
+    if (rank < nranks - 1) {
+        struct known fewer = shrink(&again);
+
+        operate(&fewer, 0, &group);
+        must(ncclCommDestroy(fewer.comm), "ncclCommDestroy");
+    }
     must(ncclCommDestroy(again.comm), "ncclCommDestroy");
     return 0;
 }

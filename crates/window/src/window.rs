@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::{
     Call, IoRequest, IoUsage, KernelWork, Layer, Meaning, ModuleId, Note, OpId, Process, ProcessId, ProcessLife, Span,
-    StackId, StackSample, StackWalks, Stretch, TargetId, TargetKind, TcpEvent, ThreadId, WaitTarget,
+    StackId, StackSample, StackWalks, Standstill, Stretch, TargetId, TargetKind, TcpEvent, ThreadId, WaitTarget,
 };
 
 use crate::stack::LoadedStack;
@@ -45,6 +45,8 @@ pub struct Window {
     pub stretches: Covered<Stretch>,
     pub kernel_work: Covered<KernelWork>,
     pub io_requests: Covered<IoRequest>,
+    /// What threads had been in for long when they were looked at, the last look first.
+    pub standstills: Vec<Standstill>,
     /// In the order of time; of very many, the first ones.
     pub tcp_events: Vec<TcpEvent>,
     /// All calls within the spans; outside of them only the slowest and failed ones.
@@ -55,7 +57,7 @@ pub struct Window {
     pub memory_calls: Covered<Call>,
     /// Collective operations of which it is known who asked for them.
     pub collectives: Covered<Collective>,
-    /// Those that calls and stretches cite; of very many, the ones in which most time passed.
+    /// Those that calls, stretches and standstills cite; of very many, the ones in which most time passed.
     pub stacks: BTreeMap<StackId, LoadedStack>,
     /// Where threads were seen running, one for each thread and stack.
     pub samples: Vec<StackSample>,
@@ -187,6 +189,10 @@ pub struct Collective {
     pub bytes: u64,
     /// One rank sends or receives alone: others may be done before all have asked.
     pub has_root: bool,
+    /// When the first call that waited for it returned, if one was seen to wait.
+    pub done_ns: Option<u64>,
+    /// How long that call took, unless it waited for a later operation as well.
+    pub wait_ns: u64,
 }
 
 /// A run of the tracer, as far as it says what is missing.

@@ -3,6 +3,7 @@
 
 mod dropping;
 mod lines;
+pub mod ranks;
 pub mod stacks;
 mod verdict;
 

@@ -66,12 +66,19 @@ enum AccuracyPart {
         #[arg(long, default_value_t = 1000)]
         situations: u32,
     },
+    /// See how often late and hanging ranks are named instead.
+    Ranks {
+        /// Rounds over all kinds.
+        #[arg(long, default_value_t = 4)]
+        rounds: u64,
+    },
 }
 
 fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
         Chore::Accuracy { part: Some(AccuracyPart::Stacks { situations }), .. } => accuracy::stacks::run(situations),
+        Chore::Accuracy { part: Some(AccuracyPart::Ranks { rounds }), .. } => accuracy::ranks::run(rounds),
         Chore::Accuracy { part: None, rounds, first_round, seconds, add, keep, only } => {
             accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, add, keep })
         }

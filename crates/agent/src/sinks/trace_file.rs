@@ -108,6 +108,7 @@ impl TraceFile {
                 self.stored.calls.fetch_add(known.len() as u64, Ordering::Relaxed);
                 writer.calls(&mut known)
             }
+            Row::CollectiveWaits(waits) => writer.collective_waits(waits),
             Row::Stretches(stretches) => {
                 let known = stretches.iter().map(|stretch| numbers.stretch(stretch, writer));
                 let known = known.collect::<Result<Vec<_>, _>>()?;
@@ -132,6 +133,11 @@ impl TraceFile {
             }
             Row::ThreadTimes(times) => {
                 writer.thread_times(&times.iter().map(|times| numbers.thread_times(times)).collect::<Vec<_>>())
+            }
+            Row::Standstills(standstills) => {
+                let known = standstills.iter().map(|one| numbers.standstill(one, writer));
+                let known = known.collect::<Result<Vec<_>, _>>()?;
+                writer.standstills(&known)
             }
             Row::IoUsage(usage) => {
                 writer.io_usage(&usage.iter().map(|usage| numbers.io_usage(usage)).collect::<Vec<_>>())

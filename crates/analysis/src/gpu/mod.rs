@@ -8,6 +8,7 @@
 //!
 //! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
+mod communicating;
 mod feeding;
 mod outstanding;
 mod sight;
@@ -17,21 +18,17 @@ mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{Call, CallClass, Evidence, Meaning, ProcessId, Span, ThreadId};
+use gpuwhy_model::{Call, DeviceAction, Evidence, HAD_TO_WAIT_NS, ProcessId, Span, ThreadId};
 use gpuwhy_window::Device;
 
 use crate::situation::Situation;
 use crate::words::share;
 pub(crate) use feeding::Feeding;
-pub(crate) use outstanding::{Action, Scope};
 use outstanding::{Followed, Outstanding, State, States};
 use sight::Sight;
 pub(crate) use telling::told;
 pub(crate) use using::{Did, IdleUse};
 pub(crate) use word::Word;
-
-/// A wait that returned sooner did not have to wait.
-pub(crate) const HAD_TO_WAIT_NS: u64 = 30_000;
 
 /// A launch that takes longer than this waits for a place in the queue.
 pub(crate) const LONGEST_LAUNCH_NS: u64 = 50_000;
@@ -164,11 +161,11 @@ struct Asking {
 
 fn processes(situation: &Situation<'_>) -> Vec<Asking> {
     let window = situation.window;
-    let mut calls: BTreeMap<(Device, ProcessId), Vec<(&Call, Action)>> = BTreeMap::new();
+    let mut calls: BTreeMap<(Device, ProcessId), Vec<(&Call, DeviceAction)>> = BTreeMap::new();
     for call in &window.calls.rows {
         let Some(process) = situation.process_id(call.thread) else { continue };
         let Some(op) = situation.op(call.op).filter(|_| situation.is_lowest(call.thread, call.op)) else { continue };
-        if let Some(action) = action(call, &op.meaning) {
+        if let Some(action) = call.device_action(&op.meaning) {
             calls.entry((situation.device(call, process), process)).or_default().push((call, action));
         }
     }
@@ -179,21 +176,6 @@ fn processes(situation: &Situation<'_>) -> Vec<Asking> {
         Some(asking(situation, device, process, &calls, &sight))
     };
     of_feeders.filter_map(asking).collect()
-}
-
-/// What a call does to the work that a GPU has.
-pub(crate) fn action(call: &Call, meaning: &Meaning) -> Option<Action> {
-    let stream = call.stream.unwrap_or(0);
-    if meaning.gives_work() {
-        return Some(Action::Submit(stream));
-    }
-    if meaning.awaits_work() {
-        let event = call.handle.filter(|_| meaning.is_wait).map(Scope::Event);
-        return Some(Action::Wait(call.stream.map(Scope::Stream).or(event).unwrap_or(Scope::All)));
-    }
-    // Records and waits of streams have both; which of the two it is does not matter much.
-    let event = call.handle.filter(|_| meaning.class == CallClass::Event);
-    event.map(|event| Action::Mark { event, stream })
 }
 
 /// What happens at a moment. Of several at once, the first of these comes first.
@@ -210,7 +192,7 @@ fn asking(
     situation: &Situation<'_>,
     device: Device,
     process: ProcessId,
-    calls: &[(&Call, Action)],
+    calls: &[(&Call, DeviceAction)],
     sight: &Sight,
 ) -> Asking {
     let window = situation.window;
@@ -238,11 +220,11 @@ fn asking(
             inferred.extend(pause(&outstanding, last_ns, at_ns, longest_ns, call.thread));
         }
         match (action, is_begin) {
-            (Action::Submit(stream), _) if last_ns.is_none() => outstanding.begin(at_ns, stream),
-            (Action::Submit(stream), _) => outstanding.submit(at_ns, stream, call.thread),
-            (Action::Mark { event, stream }, _) => outstanding.mark(at_ns, event, stream),
-            (Action::Wait(_), true) => outstanding.begin_wait(at_ns, call.duration_ns >= HAD_TO_WAIT_NS),
-            (Action::Wait(scope), false) => {
+            (DeviceAction::Submit(stream), _) if last_ns.is_none() => outstanding.begin(at_ns, stream),
+            (DeviceAction::Submit(stream), _) => outstanding.submit(at_ns, stream, call.thread),
+            (DeviceAction::Mark { event, stream }, _) => outstanding.mark(at_ns, event, stream),
+            (DeviceAction::Wait(_), true) => outstanding.begin_wait(at_ns, call.duration_ns >= HAD_TO_WAIT_NS),
+            (DeviceAction::Wait(scope), false) => {
                 outstanding.end_wait(at_ns, call.start_ns, scope, call.duration_ns >= HAD_TO_WAIT_NS);
             }
         }
@@ -260,11 +242,11 @@ fn asking(
 }
 
 /// A wait begins with its call and ends with its return; calls of other threads come in between.
-fn moments(calls: &[(&Call, Action)], sight: &Sight) -> Vec<(u64, Moment)> {
+fn moments(calls: &[(&Call, DeviceAction)], sight: &Sight) -> Vec<(u64, Moment)> {
     let mut moments: Vec<(u64, Moment)> = Vec::with_capacity(calls.len() * 2);
     for (at, (call, action)) in calls.iter().enumerate() {
         moments.push((call.start_ns, Moment::Begin(at)));
-        if matches!(action, Action::Wait(_)) {
+        if matches!(action, DeviceAction::Wait(_)) {
             moments.push((call.span().to_ns, Moment::End(at)));
         }
     }
@@ -283,7 +265,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn of(calls: &[(&Call, Action)]) -> Self {
+    fn of(calls: &[(&Call, DeviceAction)]) -> Self {
         let all: BTreeSet<u64> = work(calls).map(|call| call.stream.unwrap_or(0)).collect();
         let feeders: BTreeSet<ThreadId> = work(calls).map(|call| call.thread).collect();
         Self { all: all.into_iter().collect(), has_one_feeder: feeders.len() <= 1 }
@@ -291,19 +273,19 @@ impl Streams {
 }
 
 /// The calls that give the GPU work.
-fn work<'c>(calls: &[(&'c Call, Action)]) -> impl Iterator<Item = &'c Call> {
-    calls.iter().filter(|(_, action)| matches!(action, Action::Submit(_))).map(|(call, _)| *call)
+fn work<'c>(calls: &[(&'c Call, DeviceAction)]) -> impl Iterator<Item = &'c Call> {
+    calls.iter().filter(|(_, action)| matches!(action, DeviceAction::Submit(_))).map(|(call, _)| *call)
 }
 
 /// The longest time that somebody waited for the GPU: it is never given much more work than that at a time, unless launches
 /// wait as well.
-fn longest_wait(calls: &[(&Call, Action)]) -> Option<u64> {
+fn longest_wait(calls: &[(&Call, DeviceAction)]) -> Option<u64> {
     let is_waiting = |call: &&Call| call.duration_ns.saturating_sub(call.runqueue_ns) > LONGEST_LAUNCH_NS;
     if work(calls).filter(is_waiting).count() as f64 > QUEUE_IS_FULL * work(calls).count() as f64 {
         return None;
     }
     let waits =
-        || calls.iter().filter(|(_, action)| matches!(action, Action::Wait(_))).map(|(call, _)| call.duration_ns);
+        || calls.iter().filter(|(_, action)| matches!(action, DeviceAction::Wait(_))).map(|(call, _)| call.duration_ns);
     (waits().count() >= WAITS_THAT_TELL).then(|| waits().max()).flatten()
 }
 

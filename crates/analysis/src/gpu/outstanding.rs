@@ -2,26 +2,7 @@
 
 use std::collections::HashMap;
 
-use gpuwhy_model::{Span, ThreadId};
-
-/// What a call does to the work that a GPU has.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Action {
-    /// Work for a stream.
-    Submit(u64),
-    /// A place between what a stream was given, that somebody may wait for.
-    Mark { event: u64, stream: u64 },
-    /// Returns when the work is done.
-    Wait(Scope),
-}
-
-/// What is waited for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scope {
-    All,
-    Stream(u64),
-    Event(u64),
-}
+use gpuwhy_model::{Awaited, Span, ThreadId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -148,13 +129,13 @@ impl Outstanding {
         }
     }
 
-    pub fn end_wait(&mut self, at_ns: u64, began_ns: u64, scope: Scope, had_to_wait: bool) {
+    pub fn end_wait(&mut self, at_ns: u64, began_ns: u64, scope: Awaited, had_to_wait: bool) {
         self.waits = self.waits.saturating_sub(u32::from(had_to_wait));
         // What others have asked for since the wait began may not be done.
         match scope {
-            Scope::All => self.streams.retain(|_, last_ns| *last_ns > began_ns),
-            Scope::Stream(stream) => self.done(stream, began_ns),
-            Scope::Event(event) => {
+            Awaited::All => self.streams.retain(|_, last_ns| *last_ns > began_ns),
+            Awaited::Stream(stream) => self.done(stream, began_ns),
+            Awaited::Event(event) => {
                 if let Some(&(stream, marked_ns)) = self.events.get(&event) {
                     self.done(stream, marked_ns);
                 }
@@ -225,7 +206,7 @@ mod tests {
         let mut gpu = Outstanding::new(0, State::Idle);
         gpu.submit(10, 1, THREAD);
         gpu.begin_wait(30, true);
-        gpu.end_wait(50, 30, Scope::Stream(1), true);
+        gpu.end_wait(50, 30, Awaited::Stream(1), true);
         gpu.submit(80, 1, THREAD);
         let expected = [
             (0, 10, State::Idle),
@@ -243,9 +224,9 @@ mod tests {
         gpu.submit(10, 1, THREAD);
         gpu.submit(20, 2, THREAD);
         gpu.begin_wait(30, true);
-        gpu.end_wait(50, 30, Scope::Stream(1), true);
+        gpu.end_wait(50, 30, Awaited::Stream(1), true);
         assert_eq!(gpu.state(), State::Unknown);
-        gpu.end_wait(60, 60, Scope::All, false);
+        gpu.end_wait(60, 60, Awaited::All, false);
         assert_eq!(gpu.state(), State::Idle);
     }
 
@@ -255,7 +236,7 @@ mod tests {
         gpu.submit(10, 1, THREAD);
         gpu.begin_wait(20, true);
         gpu.submit(30, 1, ThreadId(2));
-        gpu.end_wait(40, 20, Scope::Stream(1), true);
+        gpu.end_wait(40, 20, Awaited::Stream(1), true);
         assert_eq!(gpu.state(), State::Unknown);
     }
 
@@ -264,10 +245,10 @@ mod tests {
         let mut gpu = Outstanding::new(0, State::Idle);
         gpu.submit(10, 1, THREAD);
         gpu.mark(20, 7, 1);
-        gpu.end_wait(30, 25, Scope::Event(7), false);
+        gpu.end_wait(30, 25, Awaited::Event(7), false);
         assert_eq!(gpu.state(), State::Idle);
         gpu.submit(40, 1, THREAD);
-        gpu.end_wait(50, 45, Scope::Event(7), false);
+        gpu.end_wait(50, 45, Awaited::Event(7), false);
         assert_eq!(gpu.state(), State::Unknown, "the work came after the event");
     }
 
@@ -275,7 +256,7 @@ mod tests {
     fn a_wait_that_did_not_have_to_wait_says_that_the_host_was_late() {
         let mut gpu = Outstanding::new(0, State::Idle);
         gpu.submit(10, 1, THREAD);
-        gpu.end_wait(70, 69, Scope::Stream(1), false);
+        gpu.end_wait(70, 69, Awaited::Stream(1), false);
         let followed = gpu.finish(100);
         assert_eq!(followed.starved_ns, 60);
         assert_eq!(followed.kept_up, [Span { from_ns: 10, to_ns: 69 }]);
@@ -286,9 +267,9 @@ mod tests {
         let mut gpu = Outstanding::new(0, State::Idle);
         gpu.close_eyes(10);
         gpu.begin_wait(20, true);
-        gpu.end_wait(30, 20, Scope::All, true);
+        gpu.end_wait(30, 20, Awaited::All, true);
         gpu.open_eyes(40, &[1], 0);
-        gpu.end_wait(50, 50, Scope::Stream(1), false);
+        gpu.end_wait(50, 50, Awaited::Stream(1), false);
         gpu.submit(60, 1, THREAD);
         let states: Vec<(u64, State)> =
             gpu.finish(70).states.iter().map(|(span, state, _)| (span.from_ns, *state)).collect();
@@ -304,10 +285,10 @@ mod tests {
         gpu.begin_wait(20, true);
         gpu.open_eyes(40, &[1], 0);
         assert_eq!(gpu.state(), State::Busy);
-        gpu.end_wait(50, 20, Scope::Stream(1), true);
+        gpu.end_wait(50, 20, Awaited::Stream(1), true);
         assert_eq!(gpu.state(), State::Idle);
         gpu.open_eyes(60, &[1], 60);
-        gpu.end_wait(70, 55, Scope::Stream(1), true);
+        gpu.end_wait(70, 55, Awaited::Stream(1), true);
         assert_eq!(gpu.state(), State::Unknown, "another thread may have asked for something since the wait began");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{Call, Layer, ProcessId, Span, ThreadId};
+use gpuwhy_model::{Call, DeviceAction, Layer, ProcessId, Span, ThreadId};
 
-use super::outstanding::Action;
 use crate::situation::Situation;
 
 /// Of the launches of a second, how many must have been seen, and kept, to know when there were none; or of its waits, how
@@ -23,7 +22,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    pub fn find(situation: &Situation<'_>, process: ProcessId, layer: Layer, calls: &[(&Call, Action)]) -> Self {
+    pub fn find(situation: &Situation<'_>, process: ProcessId, layer: Layer, calls: &[(&Call, DeviceAction)]) -> Self {
         let window = situation.window;
         let hidden = hidden_seconds(situation, process, layer, calls);
         let not_read = not_read(window.from_ns, window.to_ns, &window.calls.spans);
@@ -53,7 +52,7 @@ fn without(span: Span, parts: &[Span]) -> Vec<Span> {
 }
 
 /// In the order of time, those that touch as one.
-fn united(mut spans: Vec<Span>) -> Vec<Span> {
+pub(super) fn united(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_by_key(|span| span.from_ns);
     let mut united: Vec<Span> = Vec::with_capacity(spans.len());
     for span in spans {
@@ -66,7 +65,12 @@ fn united(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// Seconds in which nobody knows when a process gave the GPU work.
-fn hidden_seconds(situation: &Situation<'_>, process: ProcessId, layer: Layer, calls: &[(&Call, Action)]) -> Vec<Span> {
+fn hidden_seconds(
+    situation: &Situation<'_>,
+    process: ProcessId,
+    layer: Layer,
+    calls: &[(&Call, DeviceAction)],
+) -> Vec<Span> {
     let window = situation.window;
     let mut seconds: BTreeMap<u64, Visibility> = BTreeMap::new();
     for second in &window.call_seconds {
@@ -85,12 +89,12 @@ fn hidden_seconds(situation: &Situation<'_>, process: ProcessId, layer: Layer, c
         let Some(second) = starts.get(at).and_then(|start| seconds.get_mut(start)) else { continue };
         second.kept += u64::from(situation.is_launch(call.op));
         match action {
-            Action::Wait(_) => {
+            DeviceAction::Wait(_) => {
                 second.waits += 1;
                 last_waits.insert(call.thread, call.start_ns);
             }
-            Action::Submit(_) => second.followed += u64::from(last_waits.remove(&call.thread).is_some()),
-            Action::Mark { .. } => {}
+            DeviceAction::Submit(_) => second.followed += u64::from(last_waits.remove(&call.thread).is_some()),
+            DeviceAction::Mark { .. } => {}
         }
     }
     let end = |at: usize| starts.get(at + 1).copied().unwrap_or(window.to_ns);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gpuwhy_model::{Finding, GpuTime, IdleBecause};
 
+use super::communicating::communicating_ns;
 use super::{Did, Gpu};
 use crate::case::victim;
 use crate::dispatcher::Dispatcher;
@@ -28,7 +29,7 @@ pub(crate) fn told(
         busy_ns: gpu.busy_ns,
         idle_ns: gpu.idle_ns,
         unknown_ns: gpu.unknown_ns,
-        communicating_ns: 0,
+        communicating_ns: communicating_ns(situation, gpu.device).min(gpu.busy_ns),
         known_by: gpu.known_by(),
         idle_share: rounded(gpu.idle_share()),
         interval: gpu.interval().map(rounded),

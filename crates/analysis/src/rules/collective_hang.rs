@@ -2,26 +2,33 @@
 //!
 //! # How it is detected
 //! Every call that takes part in a collective operation tells its communicator, its rank and its place in the order of the
-//! communicator. For five seconds or more no rank has asked for another one, and the last one is not whole: a rank that
-//! took part in those before has not asked for it, or ranks ask for different things in the same place.
+//! communicator. A call that does not return is looked at every other second. For five seconds or more no rank has asked for
+//! another operation, and one of these is so:
+//! - a rank that took part in the operations before has not asked for the last one;
+//! - ranks ask for different things in the same place of the order;
+//! - a rank has not asked because it waits in another communicator for those who wait for it;
+//! - a rank is still in an operation that others are done with;
+//! - all ranks have asked, and none is done after ten times the time that any operation before took.
+//!
+//! Each rank is told with the call or wait that it is in, and its line.
 //!
 //! # When it is not reported
-//! A job that is done, or does something else, has asked for its last operation on all ranks. A rank that was never seen in
-//! a communicator may not be traced: it is not blamed. Whether an operation that all ranks have asked for is stuck on the
-//! GPU cannot be seen from here.
+//! A job that is done, or does something else, has asked for its last operation on all ranks and waits for none. A rank that
+//! was never seen in a communicator may not be traced: it is not blamed.
 //!
 //! # How to fix it
 //! Look at what the rank that is missing does instead: an exception that was caught, a branch that depends on data or on the
-//! rank, a loop that is longer on one rank than on the others. Ranks must ask for the same operations in the same order.
+//! rank, a loop that is longer on one rank than on the others. Ranks must ask for the same operations in the same order, and
+//! for those of several communicators as well. Where all ranks are in the same operation, the fabric or a GPU does not do its
+//! part.
 
-use std::collections::BTreeMap;
-
-use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Impact, Place, RecordKind, Role, Severity, StackId, ThreadId};
+use gpuwhy_model::{CallClass, Chain, Edge, Evidence, Finding, Impact, Place, RecordKind, Reference, Role, Severity};
 use gpuwhy_window::Collective;
 
 use super::{Check, Rule, advice};
 use crate::case::{JobCase, Verdict, edge, found, thread_culprit, victim};
 use crate::confidence::{self, Backing};
+use crate::hangs::{Hang, Kind, hangs, stand};
 use crate::places;
 use crate::situation::Situation;
 use crate::words::{duration, rounded, share};
@@ -37,26 +44,37 @@ pub const RULE: Rule = Rule {
     )
 };
 
-/// An operation that is not whole for so long does not come about any more.
-const HANG_NS: u64 = 5_000_000_000;
+/// Of so many ranks it is told what each one does.
+const MOST_RANKS: usize = 16;
 
-const FIX: &[&str] = &[
-    "Ranks must ask for the same operations in the same order: look for branches that depend on data or on the rank.",
-    "Look at what the missing rank does instead; an exception that is caught on one rank is the usual reason.",
-];
+const ORDER: &str =
+    "Ranks must ask for the same operations in the same order: look for branches that depend on data or on the rank.";
+
+/// What to do about each kind.
+const fn fix(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::NeverEntered => &[
+            ORDER,
+            "Look at what the missing rank does instead; an exception that is caught on one rank is the usual reason.",
+        ],
+        Kind::Mismatch => &[ORDER],
+        Kind::Circle => &[
+            "Let all ranks use their communicators in the same order, or wait for the operations of one before the next.",
+        ],
+        Kind::NeverLeft | Kind::AllStuck => &[
+            "Look at the fabric between the ranks and at their GPUs: links, errors of ports, Xid messages in the kernel log.",
+            "Run with NCCL_DEBUG=INFO to see which connection the operation waits for.",
+        ],
+    }
+}
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
-    // The last operation of each rank.
-    let mut communicators: BTreeMap<i64, BTreeMap<u32, &Collective>> = BTreeMap::new();
-    for one in &case.situation.window.collectives.rows {
-        communicators.entry(one.communicator).or_default().insert(one.rank, one);
-    }
-    let hangs = communicators.values().filter_map(|lasts| Hang::find(case.situation, lasts));
-    let of_all = |hang: Hang<'_>| {
-        let found = hang.asked.iter().map(|waiter| Verdict::Found(Box::new(hang.finding(case.situation, waiter))));
-        found.collect::<Vec<_>>()
+    let of_all = |hang: &Hang<'_>| {
+        // Who is inside alone waits for itself.
+        let victims = if hang.waiting.is_empty() { &hang.missing } else { &hang.waiting };
+        victims.iter().map(|one| Verdict::Found(Box::new(finding(case.situation, hang, one)))).collect::<Vec<_>>()
     };
-    let mut verdicts: Vec<Verdict> = hangs.flat_map(of_all).collect();
+    let mut verdicts: Vec<Verdict> = hangs(case.situation).iter().flat_map(of_all).collect();
     if verdicts.is_empty() {
         let why = "no rank has left others alone with an operation".to_owned();
         verdicts.push(Verdict::ruled_out(RULE.cause, why));
@@ -64,123 +82,139 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// An operation that is not whole.
-struct Hang<'w> {
-    /// Who waits in it, the first to ask first.
-    asked: Vec<&'w Collective>,
-    /// The last operation of each rank that has not asked for it, or that asks for something else.
-    missing: Vec<&'w Collective>,
-    is_mismatch: bool,
-    waited_ns: u64,
-}
-
-impl<'w> Hang<'w> {
-    fn find(situation: &Situation<'_>, lasts: &BTreeMap<u32, &'w Collective>) -> Option<Self> {
-        let newest = lasts.values().map(|last| last.sequence).max()?;
-        let (mut asked, mut missing): (Vec<&Collective>, Vec<&Collective>) =
-            lasts.values().copied().partition(|last| last.sequence == newest);
-        asked.sort_by_key(|last| last.start_ns);
-        let waits_since_ns = lasts.values().map(|last| last.start_ns).max()?;
-        let until_ns = asked.iter().map(|one| alive_until_ns(situation, one.thread)).min()?;
-        let waited_ns = until_ns.saturating_sub(waits_since_ns);
-        let usual = *asked.iter().max_by_key(|one| asked.iter().filter(|other| !differs(one, other)).count())?;
-        let is_mismatch = missing.is_empty() && asked.iter().any(|one| differs(one, usual));
-        if is_mismatch {
-            (asked, missing) = asked.into_iter().partition(|one| !differs(one, usual));
-        }
-        let is_hang = waited_ns >= HANG_NS && !missing.is_empty();
-        is_hang.then_some(Self { asked, missing, is_mismatch, waited_ns })
+/// What it is for one of those who wait.
+fn finding(situation: &Situation<'_>, hang: &Hang<'_>, waiter: &Collective) -> Finding {
+    let window = situation.window;
+    let waited_ns = hang.waited_ns;
+    let mut chain =
+        Chain::starting(edge(waits(situation, hang, waiter), Evidence::Observed, waited_ns, refs(&hang.waiting)));
+    if let Some(missing) = hang.missing.first() {
+        let lacks = lacks(situation, hang, missing);
+        chain = chain.then(edge(lacks, Evidence::Observed, waited_ns, refs(&hang.missing)));
     }
-
-    /// What it is for one of those who wait.
-    fn finding(&self, situation: &Situation<'_>, waiter: &Collective) -> Finding {
-        let window = situation.window;
-        let missing = self.missing[0];
-        let op = |one: &Collective| situation.op(one.op).map_or("an operation", |op| op.name.as_str());
-        let waits = format!(
-            "{} of {} ranks have asked for operation {} of their communicator, {}, and wait for {}",
-            self.asked.len(),
-            waiter.ranks,
-            waiter.sequence,
-            op(waiter),
-            duration(self.waited_ns)
-        );
-        let (name, others) = (situation.name(missing.thread), others(self.missing.len() - 1));
-        let lacks = match self.is_mismatch {
-            true => format!(
-                "rank {}, {name}{others}, asks for {} of {} bytes there",
-                missing.rank,
-                op(missing),
-                missing.bytes
-            ),
-            false => format!(
-                "rank {}, {name}{others}, has not: its last one is operation {}, {}",
-                missing.rank,
-                missing.sequence,
-                op(missing)
-            ),
-        };
-        let refs = |ones: &[&Collective]| ones.iter().take(3).map(|one| RecordKind::Cuda.at(one.start_ns)).collect();
-        let chain = Chain::starting(edge(waits, Evidence::Observed, self.waited_ns, refs(&self.asked))).then(edge(
-            lacks,
-            Evidence::Observed,
-            self.waited_ns,
-            refs(&self.missing),
-        ));
-        let what = if self.is_mismatch { "asks for something else" } else { "does not take part" };
-        let detail = format!("rank {} of {} {what}", missing.rank, missing.ranks);
-        let wall_ns = window.to_ns.saturating_sub(window.from_ns);
-        let confidence = confidence::weigh(&chain, Backing::SUMS, window);
-        let others = match self.asked.len() {
-            1 => "another one waits".to_owned(),
-            others => format!("{others} others wait"),
-        };
-        let summary = format!(
-            "Rank {} of {} {what}: {others} in {} for {}.",
-            missing.rank,
-            missing.ranks,
-            op(waiter),
-            duration(self.waited_ns)
-        );
-        Finding {
-            impact: Impact {
-                lost_ns: self.waited_ns,
-                share: rounded(share(self.waited_ns, wall_ns).min(1.0)),
-                calls_affected: self.asked.len() as u64,
-                calls_total: u64::from(waiter.ranks),
-            },
-            victim: victim(situation, waiter.thread),
-            culprit: Some(thread_culprit(situation, missing.thread, detail)),
-            r#where: places_since(situation, missing),
-            fix: advice(FIX),
-            ..found(RULE.cause, Severity::High, confidence, summary, chain)
-        }
+    let mut places = hang.missing.first().map_or_else(Vec::new, |one| places_of(situation, one, Role::Culprit));
+    for one in hang.ranks().into_iter().take(MOST_RANKS) {
+        let own = places_of(situation, one, Role::Victim);
+        chain = chain.then(does(situation, one, own.first()));
+        let is_told = |place: &Place| places.iter().any(|told| (&told.file, told.line) == (&place.file, place.line));
+        let first = own.into_iter().next().filter(|place| !is_told(place));
+        places.extend(first);
+    }
+    let wall_ns = window.to_ns.saturating_sub(window.from_ns);
+    let confidence = confidence::weigh(&chain, Backing::SUMS, window);
+    let what = what(hang.kind);
+    let culprit = hang
+        .missing
+        .first()
+        .map(|one| thread_culprit(situation, one.thread, format!("rank {} of {} {what}", one.rank, one.ranks)));
+    Finding {
+        impact: Impact {
+            lost_ns: waited_ns,
+            share: rounded(share(waited_ns, wall_ns).min(1.0)),
+            calls_affected: hang.waiting.len().max(1) as u64,
+            calls_total: u64::from(waiter.ranks),
+        },
+        victim: victim(situation, waiter.thread),
+        culprit,
+        r#where: places,
+        fix: advice(fix(hang.kind)),
+        ..found(RULE.cause, Severity::High, confidence, summary(situation, hang, waiter), chain)
     }
 }
 
-fn others(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(" and {count} more") }
+/// What those who are missing do.
+fn what(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NeverEntered => "does not take part",
+        Kind::Mismatch => "asks for something else",
+        Kind::Circle => "waits in another communicator for those who wait for it",
+        Kind::NeverLeft => "does not come out of an operation that others are done with",
+        Kind::AllStuck => "is in it",
+    }
 }
 
-fn differs(one: &Collective, other: &Collective) -> bool {
-    (one.op, one.bytes) != (other.op, other.bytes)
+fn summary(situation: &Situation<'_>, hang: &Hang<'_>, waiter: &Collective) -> String {
+    let (op, waited) = (op(situation, waiter), duration(hang.waited_ns));
+    let Some(missing) = hang.missing.first() else {
+        return match hang.waiting.len() {
+            all if all == waiter.ranks as usize => {
+                format!("All {all} ranks have asked for {op}, and none is done with it after {waited}.")
+            }
+            known => format!(
+                "{known} of {} ranks, all that are traced, have asked for {op}, and none is done with it after {waited}.",
+                waiter.ranks
+            ),
+        };
+    };
+    let (rank, ranks, what) = (missing.rank, missing.ranks, what(hang.kind));
+    match hang.waiting.len() {
+        0 => format!("Rank {rank} of {ranks} {what}: {op}, for {waited}."),
+        1 => format!("Rank {rank} of {ranks} {what}: another one waits in {op} for {waited}."),
+        others => format!("Rank {rank} of {ranks} {what}: {others} others wait in {op} for {waited}."),
+    }
 }
 
-fn alive_until_ns(situation: &Situation<'_>, thread: ThreadId) -> u64 {
-    let to_ns = situation.window.to_ns;
-    let exit = situation.process_id(thread).and_then(|process| situation.exit(process));
-    exit.map_or(to_ns, |exit| exit.at_ns.min(to_ns))
+fn waits(situation: &Situation<'_>, hang: &Hang<'_>, waiter: &Collective) -> String {
+    let Collective { ranks, sequence, .. } = waiter;
+    let (op, waited) = (op(situation, waiter), duration(hang.waited_ns));
+    match hang.waiting.len() {
+        0 => format!("all {ranks} ranks have asked for operation {sequence} of their communicator, {op}"),
+        asked => format!(
+            "{asked} of {ranks} ranks have asked for operation {sequence} of their communicator, {op}, and wait for {waited}"
+        ),
+    }
 }
 
-/// Where the threads of a rank's process were seen after its last operation.
-fn places_since(situation: &Situation<'_>, last: &Collective) -> Vec<Place> {
-    let process = situation.process_id(last.thread);
-    let is_own = |thread: ThreadId| situation.process_id(thread) == process;
-    let running =
-        situation.window.moments.iter().filter(|moment| moment.bucket_ns > last.start_ns && is_own(moment.thread));
-    let running: Vec<(StackId, u64)> = running.map(|moment| (moment.stack, moment.count)).collect();
-    let calls = situation.window.calls.rows.iter().rev();
-    let latest = calls.filter(|call| is_own(call.thread)).find_map(|call| call.stack_id).map(|stack| (stack, 1));
-    let stacks = if running.is_empty() { latest.into_iter().collect() } else { running };
-    places::of_stacks(situation, Role::Culprit, stacks.into_iter())
+fn lacks(situation: &Situation<'_>, hang: &Hang<'_>, missing: &Collective) -> String {
+    let others = match hang.missing.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let Collective { rank, sequence, bytes, .. } = missing;
+    let (op, who) = (op(situation, missing), format!("rank {rank}, {}{others},", situation.name(missing.thread)));
+    match hang.kind {
+        Kind::Mismatch => format!("{who} asks for {op} of {bytes} bytes there"),
+        Kind::Circle => {
+            format!(
+                "{who} has not: it waits in operation {sequence} of another communicator, {op}, for those who wait here"
+            )
+        }
+        Kind::NeverLeft => format!("{who} is still in operation {sequence}, {op}, which others are done with"),
+        Kind::NeverEntered | Kind::AllStuck => format!("{who} has not: its last one is operation {sequence}, {op}"),
+    }
+}
+
+/// What a rank has been doing since its last operation, in words.
+fn does(situation: &Situation<'_>, one: &Collective, place: Option<&Place>) -> Edge {
+    let stand = stand(situation, one);
+    let (doing, ns) = match stand.standstill {
+        Some(standstill) => {
+            let ns = standstill.seen_ns.saturating_sub(standstill.start_ns);
+            let op = standstill.op.and_then(|op| situation.op(op)).map(|op| op.name.as_str());
+            let reason = standstill.reason.map(|reason| reason.as_str());
+            let doing = match (op, reason) {
+                (Some(op), _) => format!("has been in {op} for {}", duration(ns)),
+                (None, Some("other") | None) => format!("has been blocked for {}", duration(ns)),
+                (None, Some(reason)) => format!("has been blocked in {reason} for {}", duration(ns)),
+            };
+            (doing, ns)
+        }
+        None if stand.stacks.is_empty() => ("was not seen since".to_owned(), 0),
+        None => ("was running".to_owned(), 0),
+    };
+    let line = place.and_then(|place| Some(format!(", at {}:{}", place.file.rsplit('/').next()?, place.line?)));
+    let what = format!("rank {}, {}, {doing}{}", one.rank, situation.name(one.thread), line.unwrap_or_default());
+    edge(what, Evidence::Observed, ns, Vec::new())
+}
+
+fn places_of(situation: &Situation<'_>, one: &Collective, role: Role) -> Vec<Place> {
+    places::of_stacks(situation, role, stand(situation, one).stacks.into_iter())
+}
+
+fn op<'w>(situation: &Situation<'w>, one: &Collective) -> &'w str {
+    situation.op(one.op).map_or("an operation", |op| op.name.as_str())
+}
+
+fn refs(ones: &[&Collective]) -> Vec<Reference> {
+    ones.iter().take(3).map(|one| RecordKind::Cuda.at(one.start_ns)).collect()
 }

@@ -181,9 +181,19 @@ impl Scene {
     pub fn all_reduce(&mut self, thread: ThreadId, start_ns: u64, rank: u32, ranks: u32, sequence: u64) {
         let start_ns = self.call(thread, "ncclAllReduce", start_ns, 10 * US).start_ns;
         let op = op("ncclAllReduce");
-        let one =
-            Collective { start_ns, thread, op, communicator: 7, rank, ranks, sequence, bytes: 4096, has_root: false };
-        self.window.collectives.rows.push(one);
+        self.window.collectives.rows.push(Collective {
+            start_ns,
+            thread,
+            op,
+            communicator: 7,
+            rank,
+            ranks,
+            sequence,
+            bytes: 4096,
+            has_root: false,
+            done_ns: None,
+            wait_ns: 0,
+        });
     }
 
     /// Sums up the calls and puts everything in the order of time.
@@ -192,6 +202,11 @@ impl Scene {
         window.stretches.rows.sort_by_key(|row| row.start_ns);
         window.kernel_work.rows.sort_by_key(|row| row.start_ns);
         window.calls.rows.sort_by_key(|row| row.start_ns);
+        for one in &mut window.collectives.rows {
+            let waits = |call: &&Call| call.thread == one.thread && call.op == op("cuStreamSynchronize");
+            let wait = window.calls.rows.iter().find(|call| call.start_ns > one.start_ns && waits(call));
+            (one.done_ns, one.wait_ns) = wait.map_or((None, 0), |wait| (Some(wait.span().to_ns), wait.duration_ns));
+        }
         let memory = window.calls.rows.iter().filter(|call| call.address.is_some()).cloned().collect();
         window.memory_calls = Covered { rows: memory, spans: window.memory_calls.spans.clone() };
         for call in window.calls.rows.clone() {

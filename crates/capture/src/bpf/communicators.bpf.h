@@ -139,8 +139,8 @@ static __noinline int keep_communicator(struct thread_state *thread, __u32 commu
 	} else if (communicating == COMMUNICATOR_CREATES_ALL) {
 		keep_all(thread->known[KNOWN_HANDLE], own[0]);
 	} else if (communicating == COMMUNICATOR_SPLITS) {
-		/* Ranks split it in the same order. Which rank this is in the new one depends on what all of them said.
-		 */
+		/* Ranks split it in the same order. Which rank this is in the new one depends on what all of them said:
+		   a color, or how many are left out. */
 		if (own[0] != UNKNOWN && handle)
 			own[3] = folded(folded(own[0] ^ thread->known[KNOWN_SEQUENCE]) ^ (__u32)own[4]);
 		keep(&key, own[3], UNKNOWN, UNKNOWN);

@@ -227,16 +227,17 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	__u64 mixed = (from.ip ^ from.sp << 16) * 0x9e3779b97f4a7c15ULL;
 	__u32 key = mixed >> 32;
 	struct wait_site *site = wait_site(thread, key);
-	bool usually_long = site->key == key && site->usual_us >= LONG_WAIT_NS / 1000;
+	bool is_new = site->key != key;
+	__u64 reserved = is_new || site->usual_us >= LONG_WAIT_NS / 1000 ? 0 : RESERVED_CREDIT_NS;
 
 	thread->wait_stack = 0;
 	thread->waker_stack = 0;
-	if (site->key != key) {
+	if (is_new) {
 		site->key = key;
 		site->usual_us = 0;
 	}
 	thread->site = key;
-	if (task->mm && can_spend(thread, MOMENT_WAIT, thread->off_ns, usually_long ? 0 : RESERVED_CREDIT_NS))
+	if (task->mm && can_spend(thread, MOMENT_WAIT, thread->off_ns, reserved))
 		thread->wait_stack = take_stack(ctx, thread, &from, MOMENT_WAIT);
 }
 
@@ -616,6 +617,21 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int cpu)
 	return 0;
 }
 
+static __always_inline void fill_standing(struct standing *standing, const struct thread_state *thread)
+{
+	const struct open_call *call = &thread->open[0];
+	bool is_blocked = thread->place == PLACE_BLOCKED && thread->wake_ns <= thread->off_ns;
+	__u64 since = thread->depth ? call->start_ns : is_blocked ? thread->off_ns : 0;
+
+	if (thread->hops || thread->has_exited)
+		since = 0;
+	standing->since_ns = since;
+	standing->stack = thread->last_stack_ns >= since ? thread->last_stack : 0;
+	standing->api = thread->depth ? call->api + 1 : 0;
+	standing->removals = call->removals;
+	standing->wait_reason = is_blocked ? thread->wait_reason : WAIT_REASONS;
+}
+
 static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, struct task_struct *task,
 					  const struct thread_state *thread)
 {
@@ -638,6 +654,7 @@ static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, stru
 		snapshot->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += wake - thread->off_ns;
 		snapshot->clocks.runqueue_ns += now - wake;
 	}
+	fill_standing(&snapshot->standing, thread);
 }
 
 /* Read by user space once per bucket of time: the clocks of every watched thread. */

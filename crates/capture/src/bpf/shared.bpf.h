@@ -97,6 +97,9 @@ struct thread_state {
 	/* Stacks of the wait that it is in, or was in last. */
 	__u64 wait_stack;
 	__u64 waker_stack;
+	/* The last stack of its own, and when it was taken. */
+	__u64 last_stack;
+	__u64 last_stack_ns;
 	struct wait_site sites[WAIT_SITES];
 	__u32 site;
 	__u32 reserved;

@@ -481,6 +481,11 @@ static __noinline __u64 take_stack(void *ctx, struct thread_state *payer, const 
 	credit->ns = credit->ns > ns ? credit->ns - ns : 0;
 	payer->clocks.stacks++;
 	payer->clocks.stacks_ns += ns;
+	/* A waker's stack may be paid for by whom it wakes. */
+	if (moment != MOMENT_WAKER) {
+		payer->last_stack = walk->record.hash;
+		payer->last_stack_ns = start;
+	}
 	return walk->record.hash;
 }
 

@@ -505,6 +505,20 @@ struct thread_clocks {
 	__u64 stacks_ns;
 };
 
+/* What a thread that makes calls has been in since some moment: its outermost call, or a wait outside of any. */
+struct standing {
+	/* 0 for nothing. */
+	__u64 since_ns;
+	/* Hash of the last stack that was taken since then; 0 for none. */
+	__u64 stack;
+	/* Row plus one of the call; 0 for none. */
+	__u16 api;
+	/* Of the function at entry, see struct row_state. */
+	__u16 removals;
+	/* What it blocks in; WAIT_REASONS while it does not. */
+	__u32 wait_reason;
+};
+
 /* A thread's clocks as they stand: one for each watched thread from the iterator, and a last one at its exit. */
 struct thread_snapshot {
 	struct record_head head;
@@ -516,6 +530,7 @@ struct thread_snapshot {
 	__u64 minor_faults;
 	__u64 system_ns;
 	struct thread_clocks clocks;
+	struct standing standing;
 };
 
 /* Something to wait on. */

@@ -109,6 +109,12 @@ impl Calls {
         self.change_row(row, |state| state.removals = state.removals.wrapping_add(1));
     }
 
+    /// Whether a call that entered when links of its function had been removed so often will be seen to return.
+    pub fn sees_return(&self, row: u16, removals: u16) -> bool {
+        let bss = self.skeleton.maps.bss_data.as_deref();
+        bss.and_then(|bss| bss.row_states.get(usize::from(row))).is_some_and(|state| state.removals == removals)
+    }
+
     fn change_row(&mut self, row: u16, change: impl FnOnce(&mut row_state)) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             change(&mut bss.row_states[row as usize]);

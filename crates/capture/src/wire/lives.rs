@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{LifeKind, WaitReason, WorkKind};
 
-use super::{Owner, TaskId, read, types};
+use super::{Owner, StackHash, TaskId, read, types};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadSeen {
@@ -37,6 +37,26 @@ pub struct ThreadSnapshot {
     /// Stacks that were walked on its time.
     pub stacks: u64,
     pub stacks_ns: u64,
+    pub standing: Option<Standing>,
+}
+
+/// What a thread that makes calls has been in since some moment: its outermost call, or a wait outside of any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub since_ns: u64,
+    pub call: Option<OpenCall>,
+    /// What it blocks in, if it does.
+    pub wait_reason: Option<WaitReason>,
+    /// The last stack that was taken since then.
+    pub stack: Option<StackHash>,
+}
+
+/// A call that has not returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCall {
+    pub row: u16,
+    /// How often links of its function had been removed when it began.
+    pub removals: u16,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +125,18 @@ pub(super) fn decode_snapshot(raw: types::thread_snapshot) -> ThreadSnapshot {
         system_ns: raw.system_ns,
         stacks: raw.clocks.stacks,
         stacks_ns: raw.clocks.stacks_ns,
+        standing: decode_standing(&raw.standing),
     }
+}
+
+fn decode_standing(raw: &types::standing) -> Option<Standing> {
+    let call = raw.api.checked_sub(1).map(|row| OpenCall { row, removals: raw.removals });
+    (raw.since_ns != 0).then_some(Standing {
+        since_ns: raw.since_ns,
+        call,
+        wait_reason: WaitReason::from_index(raw.wait_reason as usize),
+        stack: StackHash::new(raw.stack),
+    })
 }
 
 pub(super) fn decode_life(kind: LifeKind, raw: types::life_record) -> Life {

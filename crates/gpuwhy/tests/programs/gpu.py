@@ -25,11 +25,19 @@ def open_gpu(kernel_ns=200_000):
     driver.fake_cuda_kernel_ns(_word(kernel_ns))
 
 
-def step(launches=20):
-    """Some kernels, and a wait for all of them."""
+def launch(launches):
     for _ in range(launches):
         driver.cuLaunchKernel(_word(0x5EED0001), 1, 1, 1, 256, 1, 1, 0, _word(0), _word(0), _word(0))
+
+
+def wait():
     driver.cuStreamSynchronize(_word(0))
+
+
+def step(launches=20):
+    """Some kernels, and a wait for all of them."""
+    launch(launches)
+    wait()
 
 
 def allocate(size):

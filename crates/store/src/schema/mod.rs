@@ -9,6 +9,7 @@ mod views;
 
 use std::sync::LazyLock;
 
+use gpuwhy_model::{CollectiveWait, Record};
 use rusqlite::{Connection, params};
 
 pub use markdown::schema_markdown;
@@ -49,9 +50,9 @@ fn views() -> impl Iterator<Item = &'static Table> {
     ALL.iter().filter(|table| table.view.is_some())
 }
 
-/// Whether it holds what calls of a library have of their own: its rows are told apart by the starts of calls.
+/// Whether its rows are about calls, and told apart by their starts.
 pub(crate) fn is_of_calls(table: &str) -> bool {
-    gpuwhy_apis::own_operands().iter().any(|own| own.table == table)
+    table == CollectiveWait::TABLE.name || gpuwhy_apis::own_operands().iter().any(|own| own.table == table)
 }
 
 /// How many columns a table has.

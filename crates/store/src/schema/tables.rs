@@ -1,8 +1,9 @@
 //! The tables. Records are declared where the model has them; what is laid out otherwise in the file is declared here.
 
 use gpuwhy_model::{
-    AgentUsage, Calibration, CallStats, Column, Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process,
-    ProcessLife, RungChange, StackSample, StackWalks, Stretch, TableFacts, TcpEvent, ThreadTimes, WaitTarget,
+    AgentUsage, Calibration, CallStats, CollectiveWait, Column, Frame, IoRequest, IoUsage, KernelWork, OwnOperands,
+    Process, ProcessLife, RungChange, StackSample, StackWalks, Standstill, Stretch, TableFacts, TcpEvent, ThreadTimes,
+    WaitTarget,
 };
 
 use super::older_ops;
@@ -18,8 +19,10 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
         Table::of::<ProcessLife>(),
         Table::of::<CallStats>(),
         Table::of::<ThreadTimes>(),
+        Table::of::<CollectiveWait>(),
         Table::of::<WaitTarget>(),
         Table::of::<Stretch>(),
+        Table::of::<Standstill>(),
         Table::of::<KernelWork>(),
         Table::of::<IoRequest>(),
         Table::of::<IoUsage>(),

@@ -10,24 +10,36 @@ use super::source::{Source, unsigned};
 const MOST: usize = 200_000;
 
 /// Those whose communicator, rank and place are known.
-const SQL: &str = "
+const SELECT: &str = "
     SELECT nccl_operands.start_ns, shapes.thread_id, shapes.op_id, nccl_operands.comm_id_hash,
       coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq,
-      coalesce(calls.bytes, 0), nccl_operands.peer IS NOT NULL
+      coalesce(calls.bytes, 0), nccl_operands.peer IS NOT NULL, ";
+
+const FROM: &str = "
     FROM nccl_operands
     CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
     CROSS JOIN shapes ON shapes.id = calls.shape_id
     CROSS JOIN threads ON threads.id = shapes.thread_id
     LEFT JOIN split_ranks ON split_ranks.comm_id_hash = nccl_operands.comm_id_hash AND split_ranks.is_complete
-      AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle
+      AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle";
+
+const WHERE: &str = "
     WHERE nccl_operands.start_ns >= ? AND nccl_operands.start_ns < ?
       AND nccl_operands.seq IS NOT NULL AND nccl_operands.comm_id_hash IS NOT NULL AND nccl_operands.child_id_hash IS NULL
     ORDER BY nccl_operands.start_ns LIMIT ?";
 
+/// When it was done, in files that know.
+const DONE: [&str; 2] = [
+    "collective_waits.done_ns, coalesce(collective_waits.wait_ns, 0)",
+    "LEFT JOIN collective_waits ON collective_waits.start_ns = nccl_operands.start_ns",
+];
+
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     if source.has("nccl_operands", "seq") {
         let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
-        window.collectives = source.covered(SQL, span, MOST, collective)?;
+        let [done, join] = if source.has("collective_waits", "done_ns") { DONE } else { ["NULL, 0", ""] };
+        let sql = [SELECT, done, FROM, join, WHERE].join(" ");
+        window.collectives = source.covered(&sql, span, MOST, collective)?;
     }
     Ok(())
 }
@@ -44,5 +56,7 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
         sequence: unsigned(row, 6)?,
         bytes: unsigned(row, 7)?,
         has_root: row.get(8)?,
+        done_ns: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
+        wait_ns: unsigned(row, 10)?,
     }))
 }

@@ -1,6 +1,6 @@
 //! Stretches off the CPU, kernel work, block I/O, and when frequent calls were watched.
 
-use gpuwhy_model::{Record, Sample, Span, TcpEvent};
+use gpuwhy_model::{Record, Sample, Span, Standstill, TcpEvent};
 use gpuwhy_window::{Covered, Window};
 
 use super::source::{Source, signed, unsigned};
@@ -11,6 +11,7 @@ const MOST_STRETCHES: usize = 500_000;
 const MOST_WORK: usize = 100_000;
 const MOST_REQUESTS: usize = 50_000;
 const MOST_TCP_EVENTS: usize = 50_000;
+const MOST_STANDSTILLS: usize = 20_000;
 
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     window.watched = watched(source, window)?;
@@ -22,7 +23,22 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
     window.stretches = in_time(source, span, MOST_STRETCHES)?;
     window.kernel_work = in_time(source, span, MOST_WORK)?;
     window.io_requests = in_time(source, span, MOST_REQUESTS)?;
-    tcp_events(source, window)
+    tcp_events(source, window)?;
+    standstills(source, window)
+}
+
+/// The last ones that were seen in the window.
+fn standstills(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
+    if !source.has("standstills", "start_ns") {
+        return Ok(());
+    }
+    let select = source.select::<Standstill>("");
+    let sql = format!("{select} WHERE seen_ns >= ? AND start_ns < ? ORDER BY seen_ns DESC LIMIT ?");
+    let most = MOST_STANDSTILLS as i64;
+    source.each(&sql, (signed(window.from_ns), signed(window.to_ns), most), |row| {
+        window.standstills.extend(read::<Standstill>(row, 0));
+        Ok(())
+    })
 }
 
 fn tcp_events(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {

@@ -89,7 +89,8 @@ fn cited(window: &Window) -> Vec<(StackId, u64)> {
     let stretches = stretches.flat_map(|one| [one.stack, one.waker_stack].map(|stack| (stack, one.blocked_ns)));
     let mut times: HashMap<StackId, u64> = HashMap::new();
     let samples = window.samples.iter().map(|sample| (Some(sample.stack), sample.count.saturating_mul(SAMPLE_NS)));
-    for (stack, ns) in calls.chain(stretches).chain(samples) {
+    let standstills = window.standstills.iter().map(|one| (one.stack, one.seen_ns.saturating_sub(one.start_ns)));
+    for (stack, ns) in calls.chain(stretches).chain(samples).chain(standstills) {
         let Some(stack) = stack else { continue };
         let sum = times.entry(stack).or_default();
         *sum = sum.saturating_add(ns);

@@ -33,6 +33,8 @@ const EVENTS: &[&str] = &["calls", "stretches", "kernel_work", "io_requests"];
 const SUMS: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
+    ("standstills", "seen_ns"),
+    ("collective_waits", "start_ns"),
     ("io_usage", "bucket_ns"),
     ("stack_samples", "bucket_ns"),
     ("stack_walks", "bucket_ns"),
@@ -49,6 +51,7 @@ const SUMS: &[(&str, &str)] = &[
 const CITING: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
+    ("standstills", "seen_ns"),
     ("io_usage", "bucket_ns"),
     ("stack_samples", "bucket_ns"),
     ("stretches", "start_ns"),

@@ -4,8 +4,8 @@
 use std::slice;
 
 use gpuwhy_model::{
-    AgentUsage, CallStats, Cell, Histogram, IoUsage, ProcessLife, Record, RungChange, StackSample, StackWalks,
-    TcpEvent, ThreadTimes,
+    AgentUsage, CallStats, Cell, CollectiveWait, Histogram, IoUsage, ProcessLife, Record, RungChange, StackSample,
+    StackWalks, Standstill, TcpEvent, ThreadTimes,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -34,6 +34,14 @@ impl Writer {
 
     pub fn thread_times(&mut self, times: &[ThreadTimes]) -> Result<(), StoreError> {
         self.add_up(times)
+    }
+
+    pub fn collective_waits(&mut self, waits: &[CollectiveWait]) -> Result<(), StoreError> {
+        self.add_up(waits)
+    }
+
+    pub fn standstills(&mut self, standstills: &[Standstill]) -> Result<(), StoreError> {
+        self.add_up(standstills)
     }
 
     pub fn io_usage(&mut self, usage: &[IoUsage]) -> Result<(), StoreError> {

@@ -1,5 +1,6 @@
 //! `docs/accuracy.md` from the kept results.
 
+mod ranks;
 mod stacks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,9 @@ pub fn render() -> Result<Option<String>> {
     );
     if let Some(results) = load("accuracy.json")? {
         on_the_fakes(&mut text, &results)?;
+    }
+    if let Some(results) = load("ranks.json")? {
+        ranks::write(&mut text, &results)?;
     }
     if let Some(results) = load("gpu-causes.json")? {
         on_a_gpu(&mut text, &results)?;

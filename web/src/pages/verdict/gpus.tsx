@@ -17,6 +17,7 @@ export function Gpus({ explanation }: { explanation: Explanation }) {
 function Gpu({ gpu, explanation }: { gpu: GpuTime; explanation: Explanation }) {
   const of = gpu.phase === "steady" ? "of its steady state" : "of the time";
   const [least, most] = gpu.interval;
+  const withOthers = gpu.communicating_ns / Math.max(gpu.busy_ns + gpu.idle_ns + gpu.unknown_ns, 1);
   return (
     <>
       <p>
@@ -31,6 +32,7 @@ function Gpu({ gpu, explanation }: { gpu: GpuTime; explanation: Explanation }) {
             {causeOf(explanation, because.finding)}
           </li>
         ))}
+        {withOthers >= 0.01 && <li>{share(withOthers)}: busy, but waiting for other ranks at least</li>}
       </ul>
     </>
   );

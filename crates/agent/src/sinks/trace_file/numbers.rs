@@ -2,7 +2,7 @@
 
 use gpuwhy_model::{
     Call, CallStats, CpuTaker, IoRequest, IoUsage, KernelWork, ModuleId, OpId, ProcessId, RungChange, StackId,
-    StackSample, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Wait, WaitTarget,
+    StackSample, Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Wait, WaitTarget,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -110,6 +110,15 @@ impl Numbers {
 
     pub fn thread_times(&self, times: &ThreadTimes) -> ThreadTimes {
         ThreadTimes { thread: self.thread(times.thread), ..times.clone() }
+    }
+
+    pub fn standstill(&mut self, one: &Standstill, writer: &mut Writer) -> Result<Standstill, StoreError> {
+        Ok(Standstill {
+            thread: self.thread(one.thread),
+            op: one.op.map(|op| self.op(op)),
+            stack: self.cited(one.stack, writer)?,
+            ..one.clone()
+        })
     }
 
     pub fn io_usage(&self, usage: &IoUsage) -> IoUsage {

@@ -14,6 +14,8 @@ use gpuwhy_questions::units::{count, duration, percent};
 const IN_FULL: usize = 2;
 /// What a host did while a GPU was idle: so many lines.
 const IDLE_BECAUSE: usize = 4;
+/// Less time with other ranks is not told.
+const LEAST_WITH_OTHERS: f64 = 0.01;
 /// A GPU that is idle for more of its time waits for something.
 const MUCH_IDLE: f64 = 0.2;
 /// Threads whose time is shown.
@@ -56,6 +58,12 @@ fn gpus(page: &mut String, explanation: &Explanation) {
             let cause = cause.map_or_else(String::new, |finding| format!(" ({})", finding.cause));
             let part = points(because.share_of_idle * gpu.idle_share);
             let _ = writeln!(page, "  {part:>7}  {}{cause}", because.why);
+        }
+        let all_ns = gpu.busy_ns.saturating_add(gpu.idle_ns).saturating_add(gpu.unknown_ns).max(1);
+        let with_others = gpu.communicating_ns as f64 / all_ns as f64;
+        if with_others >= LEAST_WITH_OTHERS {
+            let part = points(with_others);
+            let _ = writeln!(page, "  {part:>7}  busy, but waiting for other ranks at least");
         }
         let _ = writeln!(page);
     }

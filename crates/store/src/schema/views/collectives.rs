@@ -4,14 +4,14 @@ use super::{View, declared_views};
 
 pub(super) const VIEWS: &[View] = declared_views! {
     // Which rank a process is in a communicator made by a split follows from what all ranks of the one that was split said.
-    split_ranks "One row per rank of a communicator that was made by splitting another one." {
+    split_ranks "One row per rank of a communicator that was made by splitting or shrinking another one." {
         comm_id_hash: nccl_operands.child_id_hash "Names the communicator.";
         process_id: threads.process_id;
         handle: shapes.handle "The communicator, as its process names it.";
         rank = "row_number() OVER (PARTITION BY nccl_operands.child_id_hash ORDER BY nccl_operands.key, nccl_operands.rank) - 1" INTEGER "" "Rank within the communicator.";
         nranks = "count(*) OVER (PARTITION BY nccl_operands.child_id_hash)" INTEGER "" "Size of the communicator.";
-        parent_id_hash: nccl_operands.comm_id_hash "The communicator that was split.";
-        is_complete = "count(*) OVER (PARTITION BY nccl_operands.comm_id_hash, nccl_operands.seq) = nccl_operands.nranks" INTEGER "" "1 when all ranks have been seen; otherwise `rank` and `nranks` are those of the ones that were.";
+        parent_id_hash: nccl_operands.comm_id_hash "The communicator that it was made of.";
+        is_complete = "count(*) OVER (PARTITION BY nccl_operands.comm_id_hash, nccl_operands.seq) = nccl_operands.nranks - coalesce(nccl_operands.excluded, 0)" INTEGER "" "1 when all ranks have been seen; otherwise `rank` and `nranks` are those of the ones that were.";
     } from "nccl_operands INDEXED BY nccl_splits
             CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
             CROSS JOIN shapes ON shapes.id = calls.shape_id
@@ -51,6 +51,9 @@ pub(super) const VIEWS: &[View] = declared_views! {
         process_comm: processes.comm;
         container_id: processes.container_id;
         session_id: shapes.session_id;
+        excluded: nccl_operands.excluded;
+        done_ns: collective_waits.done_ns "When the first call that waited for the operation returned; it may have been done before. Empty where nobody was seen to wait.";
+        wait_ns: collective_waits.wait_ns "How long the rank waited in that call until the operation was done; 0 where that call waited for a later operation as well, which has it.";
     } from "nccl_operands
             CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
             CROSS JOIN shapes ON shapes.id = calls.shape_id
@@ -58,5 +61,6 @@ pub(super) const VIEWS: &[View] = declared_views! {
             CROSS JOIN threads ON threads.id = shapes.thread_id
             CROSS JOIN processes ON processes.id = threads.process_id
             LEFT JOIN split_ranks ON split_ranks.comm_id_hash = nccl_operands.comm_id_hash AND split_ranks.is_complete
-              AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle";
+              AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle
+            LEFT JOIN collective_waits ON collective_waits.start_ns = nccl_operands.start_ns";
 };

@@ -62,6 +62,22 @@ pub(super) const VIEWS: &[View] = declared_views! {
             LEFT JOIN threads AS other_takers ON other_takers.id = stretches.also_taken_by_thread_id
             LEFT JOIN processes AS other_taker_processes ON other_taker_processes.id = other_takers.process_id";
 
+    unfinished "What threads that make calls have been in for two seconds and more, and had not come out of when they were last looked at. A call that never returns is in no other table." {
+        timestamp_ns: standstills.start_ns;
+        seen_ns: standstills.seen_ns;
+        duration_ns = "standstills.seen_ns - standstills.start_ns" INTEGER "ns" "From the start until it was last seen there.";
+        pid: processes.pid;
+        tid: threads.tid;
+        comm: threads.comm;
+        op: ops.name "The outermost traced call that it was in; empty for a wait outside of traced calls.";
+        blocked_on: standstills.reason;
+        stack_id: standstills.stack_id "Where in the program: `stacks.id`, with its frames in `stack_lines`.";
+        session_id: processes.session_id;
+    } from "standstills
+            CROSS JOIN threads ON threads.id = standstills.thread_id
+            CROSS JOIN processes ON processes.id = threads.process_id
+            LEFT JOIN ops ON ops.id = standstills.op_id";
+
     kernel_events "Work the kernel did in a watched thread's own time, with the waits inside of it. Short spans share a row: the `all_` columns say what a row stands for." {
         id: kernel_work.start_ns "Names the span: its start, made unique by adding a few nanoseconds.";
         timestamp_ns: kernel_work.start_ns "When it began. Equal to `id`.";

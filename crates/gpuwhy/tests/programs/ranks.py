@@ -1,0 +1,177 @@
+"""A job of several ranks that reduce their gradients in each step. One of them is late, or breaks the rules at some time.
+
+    ranks.py LIBCUDA SECONDS LIBNCCL KIND RANKS [LATE_MS] [KERNEL_US]
+
+Nobody is left after SECONDS. Prints the process of the rank that is different.
+"""
+
+import ctypes
+import itertools
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import gpu
+
+LIBRARY, KIND, RANKS = sys.argv[3], sys.argv[4], int(sys.argv[5])
+LATE_S = float(sys.argv[6]) / 1000 if len(sys.argv) > 6 else 0
+KERNEL_NS = 1000 * int(sys.argv[7]) if len(sys.argv) > 7 else 4_000_000
+MEET = 10  # fake_cuda.h
+FLOAT32, SUM = 7, 0
+GRADIENTS = 1 << 20
+# The rank that is different, and in which step it breaks the rules.
+RANK, STEP = 1, 60
+
+nccl = ctypes.CDLL(LIBRARY)
+synchronize = gpu.driver.cuStreamSynchronize
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+nccl.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int]
+
+
+def unique_id():
+    made = UniqueId()
+    nccl.ncclGetUniqueId(ctypes.byref(made))
+    return made
+
+
+def join(job, rank):
+    comm = ctypes.c_void_p()
+    nccl.ncclCommInitRank(ctypes.byref(comm), RANKS, job, rank)
+    return comm
+
+
+def all_reduce(comm, count=GRADIENTS):
+    nccl.ncclAllReduce(None, None, ctypes.c_size_t(count), FLOAT32, SUM, comm, None)
+
+
+def train(world, shards):
+    gpu.launch(5)
+    all_reduce(world)
+    synchronize(None)
+    all_reduce(shards)
+    synchronize(None)
+
+
+def never_enter(world, shards):
+    time.sleep(3600)  # never_entered
+
+
+def ask_for_less(world, shards):
+    all_reduce(world, GRADIENTS // 2)
+    synchronize(None)  # mismatch
+
+
+def begin_with_shards(world, shards):
+    all_reduce(shards)
+    synchronize(None)  # circle
+
+
+def never_leave(world, shards):
+    nccl.fake_nccl_break(world, 0)
+    all_reduce(world)
+    synchronize(None)  # never_left
+
+
+def break_fabric(world, shards):
+    nccl.fake_nccl_break(world, 1)
+    all_reduce(world)
+    synchronize(None)  # all_stuck
+
+
+def compute():
+    end = time.thread_time() + LATE_S
+    while time.thread_time() < end:  # computes
+        sum(range(100))  # computes
+
+
+def sleep():
+    time.sleep(LATE_S)  # sleeps
+
+
+def write():
+    end = time.monotonic() + LATE_S
+    with tempfile.TemporaryFile(dir=".") as file:
+        while time.monotonic() < end:
+            file.write(b"x" * 65536)
+            file.flush()
+            os.fsync(file.fileno())  # writes
+
+
+class Holder(threading.Thread):
+    """Has a lock for a while, whenever it is asked to."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.lock, self.wanted, self.taken = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def run(self):
+        while True:
+            self.wanted.acquire()
+            with self.lock:
+                self.taken.release()
+                time.sleep(LATE_S)
+
+    def wait(self):
+        self.wanted.release()
+        self.taken.acquire()
+        with self.lock:  # locks
+            pass
+
+
+def wait_for_lock():
+    global holder
+    if holder is None:
+        holder = Holder()
+        holder.start()
+    holder.wait()
+
+
+holder = None
+LATE = {"computes": compute, "sleeps": sleep, "writes": write, "locks": wait_for_lock}
+BREAKS = {
+    "never_entered": never_enter,
+    "mismatch": ask_for_less,
+    "circle": begin_with_shards,
+    "never_left": never_leave,
+    "all_stuck": break_fabric,
+}
+
+
+def be_rank(rank, jobs):
+    signal.alarm(int(gpu.SECONDS))
+    gpu.open_gpu(KERNEL_NS)
+    gpu.driver.fake_cuda_hook(nccl.fake_nccl_wait_for_all)
+    gpu.driver.fake_cuda_set(b"cuStreamSynchronize", MEET, ctypes.c_uint64(0), 0)
+    world, shards = (join(job, rank) for job in jobs)
+    for step in itertools.count():
+        if rank == RANK and step == STEP and KIND in BREAKS:
+            BREAKS[KIND](world, shards)
+            continue
+        if rank == RANK and KIND in LATE:
+            LATE[KIND]()
+        train(world, shards)
+
+
+def main():
+    # Programs do much else before they meet. A tracer sees a library some milliseconds after it is loaded.
+    time.sleep(1)
+    jobs = [unique_id(), unique_id()]
+    for rank in range(RANKS):
+        pid = os.fork()
+        if pid == 0:
+            be_rank(rank, jobs)
+        if rank == RANK:
+            print(pid, flush=True)
+    for _ in range(RANKS):
+        os.wait()
+
+
+main()

@@ -1,0 +1,179 @@
+//! How often the rank that is late, or that leaves the others hanging, is named: a job of several ranks in Python on the fake
+//! GPU, traced from its start with default settings and explained while it still runs.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use gpuwhy_model::{Explanation, Finding, Severity};
+use gpuwhy_testbed::Testbed;
+use serde_json::{Value, json};
+
+use super::{explain, remove};
+use crate::bench::{build_gpuwhy, machine_facts};
+use crate::docs;
+
+/// What a rank does in each step that makes it late, and how that is told.
+const LATE: &[(&str, &[&str])] =
+    &[("computes", &["computing"]), ("sleeps", &["asleep"]), ("writes", &["disk"]), ("locks", &["lock", "asleep"])];
+
+/// How a rank leaves the others hanging, and how that is told.
+const HANGS: &[(&str, &str)] = &[
+    ("never_entered", "does not take part"),
+    ("mismatch", "asks for something else"),
+    ("circle", "in another communicator"),
+    ("never_left", "does not come out"),
+    ("all_stuck", "none is done with it"),
+];
+
+const BALANCED: &str = "balanced";
+
+/// A step's time on the GPU, and how much later a rank is: 5 ms is more than 5 % of it.
+const STEP_MS: u64 = 40;
+const LATE_MS: [u64; 2] = [5, 16];
+
+/// A late rank is explained when it is over, a hang as soon as it is told.
+const LATE_FOR: Duration = Duration::from_secs(7);
+const PATIENCE: Duration = Duration::from_secs(25);
+
+pub fn run(rounds: u64) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let testbed = Testbed::unpack(dir.path())?;
+    let bench = Bench { testbed, binary: build_gpuwhy()?, dir: dir.path().to_owned() };
+    let mut runs = Vec::new();
+    for round in 0..rounds {
+        let ranks = 2 + round % 4;
+        let late = LATE.iter().map(|(kind, told)| bench.late(kind, told, ranks, LATE_MS[(round / 2 % 2) as usize]));
+        let balanced = (0..2).map(|_| bench.late(BALANCED, &[], ranks, 0));
+        let hangs = HANGS.iter().map(|(kind, told)| bench.hang(kind, told, ranks.max(3)));
+        for run in late.chain(balanced).chain(hangs) {
+            let run = run?;
+            println!("{run}");
+            runs.push(run);
+        }
+    }
+    docs::save_results("ranks.json", json!({ "machine": machine_facts(), "step_ms": STEP_MS, "runs": runs }))
+}
+
+struct Bench {
+    testbed: Testbed,
+    binary: PathBuf,
+    dir: PathBuf,
+}
+
+impl Bench {
+    fn late(&self, kind: &str, told: &[&str], ranks: u64, late_ms: u64) -> Result<Value> {
+        let file = self.dir.join("ranks.db");
+        let mut job = Job::start(self, &file, kind, ranks, LATE_FOR, &[late_ms, STEP_MS * 1000 / 5])?;
+        job.wait()?;
+        let explanation = explain(&file)?;
+        remove(&file)?;
+        let first = grave(&explanation).find(|finding| finding.cause == "straggler");
+        let mut run = json!({ "kind": kind, "ranks": ranks, "late_ms": late_ms, "said": said(first) });
+        if kind == BALANCED {
+            run["right"] = first.is_none().into();
+            return Ok(run);
+        }
+        let line = |finding: &Finding| finding.r#where.first().and_then(|place| place.line);
+        let marked = marked(kind)?;
+        run["right"] = first.is_some_and(|finding| finding.culprit.as_ref().map(|one| one.pid) == job.different).into();
+        run["cause_right"] = first.is_some_and(|one| told.iter().any(|words| one.summary.contains(words))).into();
+        run["line_right"] = first.and_then(line).is_some_and(|line| marked.contains(&line)).into();
+        Ok(run)
+    }
+
+    /// The file is asked again and again until it tells.
+    fn hang(&self, kind: &str, told: &str, ranks: u64) -> Result<Value> {
+        let file = self.dir.join("ranks.db");
+        let mut job = Job::start(self, &file, kind, ranks, 2 * PATIENCE, &[])?;
+        let begun = Instant::now();
+        let mut found: Option<Finding> = None;
+        while found.is_none() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(250));
+            let explanation = explain(&file).ok();
+            let hang =
+                |explanation: Explanation| explanation.findings.into_iter().find(|one| one.cause == "collective-hang");
+            found = explanation.and_then(hang);
+        }
+        job.end();
+        job.wait()?;
+        remove(&file)?;
+        let mut run = json!({ "kind": kind, "ranks": ranks, "said": said(found.as_ref()), "right": false });
+        if let Some(found) = found {
+            let is_blamed = found.culprit.as_ref().map(|one| one.pid) == job.different || kind == "all_stuck";
+            let with_lines = found.chain.edges().filter(|edge| edge.what.contains("ranks.py:")).count() as u64;
+            run["right"] = (found.summary.contains(told) && is_blamed).into();
+            run["every_rank_has_its_line"] = (with_lines >= ranks).into();
+            run["told_after_ms"] = (found.impact.lost_ns / 1_000_000).into();
+        }
+        Ok(run)
+    }
+}
+
+fn grave(explanation: &Explanation) -> impl Iterator<Item = &Finding> {
+    explanation.findings.iter().filter(|finding| finding.severity > Severity::Low)
+}
+
+fn said(finding: Option<&Finding>) -> Value {
+    finding.map_or(Value::Null, |finding| finding.summary.as_str().into())
+}
+
+fn program() -> PathBuf {
+    docs::root().join("crates/gpuwhy/tests/programs/ranks.py")
+}
+
+/// The lines of the program that are to blame.
+fn marked(kind: &str) -> Result<Vec<u32>> {
+    let source = std::fs::read_to_string(program()).context("read the program")?;
+    let mark = format!("# {kind}");
+    Ok((1..).zip(source.lines()).filter(|(_, line)| line.ends_with(&mark)).map(|(number, _)| number).collect())
+}
+
+/// A traced job.
+struct Job {
+    tracer: Child,
+    /// The process of the rank that is different.
+    different: Option<u32>,
+}
+
+impl Job {
+    fn start(bench: &Bench, file: &Path, kind: &str, ranks: u64, lasts: Duration, more: &[u64]) -> Result<Self> {
+        let mut command = Command::new(&bench.binary);
+        command.args(["trace", "--live", "never", "--out"]).arg(file).arg("--");
+        command.args(["python3", "-B"]).arg(program()).arg(bench.testbed.libcuda()).arg(lasts.as_secs().to_string());
+        command.arg(bench.testbed.libnccl()).arg(kind).arg(ranks.to_string());
+        command.args(more.iter().map(u64::to_string)).current_dir(&bench.dir).process_group(0);
+        let mut tracer = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("start gpuwhy")?;
+        let mut line = String::new();
+        BufReader::new(tracer.stdout.take().context("no output")?).read_line(&mut line)?;
+        Ok(Self { tracer, different: line.trim().parse().ok() })
+    }
+
+    /// The tracer ends as it should, and ranks at once, wherever they are.
+    fn end(&self) {
+        // SAFETY: the child has not been waited for, so the group that it leads is still its own.
+        unsafe { libc::kill(-(self.tracer.id() as i32), libc::SIGTERM) };
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < 4 * PATIENCE {
+            if self.tracer.try_wait()?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("the tracer does not end")
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Both fail only when it is gone already.
+        let _ = self.tracer.kill();
+        let _ = self.tracer.wait();
+    }
+}

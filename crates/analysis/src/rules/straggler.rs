@@ -8,7 +8,7 @@
 //! brought in line first.
 //!
 //! # When it is not reported
-//! Ranks that are late in turn are balanced. A rank that is late while the others have other work on the GPU holds
+//! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. A rank that is late while the others have other work on the GPU holds
 //! nobody up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen
 //! say nothing, and neither do delays between hosts whose clocks may be off by as much.
 //!
@@ -43,6 +43,9 @@ const TIMES_LATER: u64 = 3;
 
 /// Ranks that are late by this part of the latest one's time are late as well.
 const ALSO_LATE: f64 = 0.5;
+
+/// A rank that costs others less of their time is as good as the others.
+const LEAST_SHARE: f64 = 0.025;
 
 const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do than the others."];
 
@@ -119,6 +122,9 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
     let victim = ThreadCase { situation, dispatchers: case.dispatchers, thread };
     let op = situation.op(last.op).map_or("a collective operation", |op| op.name.as_str());
     let (name, last_name, of) = (victim.name(), situation.name(last.thread), cohort.ranks.len());
+    if victim.share(lost_ns) < LEAST_SHARE {
+        return None;
+    }
     let waited = format!("{name}, rank {}, waited {} for other ranks after {op}", rank.number, duration(lost_ns));
     let is_late = |rank: &&Rank| rank.late_ns as f64 >= ALSO_LATE * last.late_ns as f64;
     let also = match cohort.ranks.iter().filter(is_late).count() {

@@ -212,9 +212,27 @@ static __always_inline struct registers user_registers(struct task_struct *task)
 	return from;
 }
 
+/*
+ * What is remembered of a place: one of two entries. A new place takes the one with the shorter waits, and the other
+ * one fades, so that it does not stay for ever when nobody comes there any more.
+ */
 static __always_inline struct wait_site *wait_site(struct thread_state *thread, __u32 key)
 {
-	return &thread->sites[MASKED(key, WAIT_SITES)];
+	struct wait_site *site = &thread->sites[MASKED(key, WAIT_SITES)];
+	struct wait_site *other = &thread->sites[MASKED(key ^ 1, WAIT_SITES)];
+
+	if (site->key == key)
+		return site;
+	if (other->key == key)
+		return other;
+	if (site->usual_us > other->usual_us) {
+		struct wait_site *longer = site;
+
+		site = other;
+		other = longer;
+	}
+	other->usual_us -= other->usual_us / 8;
+	return site;
 }
 
 /*
@@ -228,7 +246,10 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	__u32 key = mixed >> 32;
 	struct wait_site *site = wait_site(thread, key);
 	bool is_new = site->key != key;
-	__u64 reserved = is_new || site->usual_us >= LONG_WAIT_NS / 1000 ? 0 : RESERVED_CREDIT_NS;
+	/* Credit grows during long waits: what comes after them would take it all, if it did not have to be long, too.
+	 */
+	bool is_long = site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
+	__u64 reserved = is_new || is_long ? 0 : RESERVED_CREDIT_NS;
 
 	thread->wait_stack = 0;
 	thread->waker_stack = 0;
@@ -248,6 +269,7 @@ static __always_inline void note_wait_at_site(struct thread_state *thread, __u64
 
 	if (site->key == thread->site)
 		site->usual_us = us > site->usual_us ? us : site->usual_us - site->usual_us / 8;
+	thread->longest_us = us > thread->longest_us ? us : thread->longest_us - thread->longest_us / 16;
 }
 
 /* The waker runs right now. */

@@ -102,7 +102,8 @@ struct thread_state {
 	__u64 last_stack_ns;
 	struct wait_site sites[WAIT_SITES];
 	__u32 site;
-	__u32 reserved;
+	/* How long it has waited lately, at most. */
+	__u32 longest_us;
 	struct work_state work[WORK_KINDS + 1];
 	struct finished_io io;
 	/* Counter slot by row, 0 for none yet. */

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A process that calls `cuLaunchKernel` in a tight loop when told to. It is killed when this is dropped.
+/// A process that calls `cuLaunchKernel`, or `ncclAllReduce`, in a tight loop when told to. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Bench {
     child: LineChild,
@@ -29,8 +29,17 @@ pub struct Round {
 
 impl Bench {
     pub fn start(testbed: &Testbed, threads: u32) -> Result<Self> {
+        Self::start_with(testbed, &["--threads", &threads.to_string()])
+    }
+
+    /// One thread that asks for collective operations.
+    pub fn start_collectives(testbed: &Testbed) -> Result<Self> {
+        Self::start_with(testbed, &["--collectives"])
+    }
+
+    fn start_with(testbed: &Testbed, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(testbed.bench_calls());
-        command.env("LD_LIBRARY_PATH", testbed.dir()).args(["--threads", &threads.to_string()]);
+        command.env("LD_LIBRARY_PATH", testbed.dir()).args(arguments);
         let mut child = LineChild::spawn(command, LIMIT)?;
         child.wait_ready()?;
         Ok(Self { child })

@@ -41,6 +41,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
+    Part { name: "collectives", file: "collective-costs.json", run: per_call::collectives },
     Part { name: "dashboard", file: "dashboard.json", run: dashboard::run },
 ];
 

@@ -1,6 +1,7 @@
 //! What one traced call costs the caller, in CPU time of its thread, beside an empty probe and bpftrace on the same
 //! function. The ways take turns, so that a slow minute of the machine hits all of them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -22,8 +23,8 @@ const FUNCTION: &str = "cuLaunchKernel";
 const WAYS: &[Way] = &[
     Way { name: "untraced", start: |_| Ok(Box::new(())) },
     Way { name: "empty_session_probe", start: empty_probe },
-    Way { name: "counted", start: |place| ours(place, u64::MAX) },
-    Way { name: "kept", start: |place| ours(place, 0) },
+    Way { name: "counted", start: |place| ours(&place.testbed.libcuda(), u64::MAX) },
+    Way { name: "kept", start: |place| ours(&place.testbed.libcuda(), 0) },
     Way { name: "bpftrace_histogram", start: |place| bpftrace(place, HISTOGRAM) },
     Way { name: "bpftrace_print", start: |place| bpftrace(place, PRINT) },
 ];
@@ -83,6 +84,29 @@ pub fn run(place: &Place) -> Result<Value> {
     Ok(json!({"calls": CALLS, "rounds": turns * ROUNDS, "ways": rows, "drained_records_per_cpu_second": per_second}))
 }
 
+/// What an operation of several ranks costs its caller. Each of them is kept, with its rank and communicator.
+pub fn collectives(place: &Place) -> Result<Value> {
+    let turns = if place.quick { 3 } else { 15 };
+    let mut bench = Bench::start_collectives(&place.testbed)?;
+    let mut costs = [Vec::new(), Vec::new()];
+    for _ in 0..turns {
+        for (is_traced, costs) in [false, true].into_iter().zip(&mut costs) {
+            let _watching = if is_traced { Some(ours(&place.testbed.libnccl(), 0)?) } else { None };
+            bench.round(WARM_UP)?;
+            for _ in 0..ROUNDS {
+                costs.push(bench.round(CALLS)?.ns_per_call);
+            }
+        }
+    }
+    let [untraced, traced] = costs;
+    let best = |costs: &[f64]| costs.iter().copied().fold(f64::INFINITY, f64::min);
+    let best_added_ns = best(&traced) - best(&untraced);
+    let median_added_ns = median(traced) - median(untraced);
+    Ok(
+        json!({ "calls": CALLS, "rounds": turns * ROUNDS, "best_added_ns": best_added_ns, "median_added_ns": median_added_ns }),
+    )
+}
+
 fn empty_probe(place: &Place) -> Result<Box<dyn Watching>> {
     struct Empty(#[expect(dead_code)] Box<dyn std::any::Any>);
     impl Watching for Empty {}
@@ -98,10 +122,9 @@ struct Ours {
     drain: Option<JoinHandle<(u64, u64)>>,
 }
 
-fn ours(place: &Place, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
+fn ours(library: &Path, keep_min_ns: u64) -> Result<Box<dyn Watching>> {
     let mut tracer = Tracer::load(&Options { keep_min_ns, ..Options::default() })?;
-    let library = place.testbed.libcuda();
-    let attached = tracer.attach(0, &library, &Image::read(&library)?)?.context("nothing attached")?;
+    let attached = tracer.attach(0, library, &Image::read(library)?)?.context("nothing attached")?;
     if !attached.refused.is_empty() {
         bail!("refused: {:?}", attached.refused);
     }

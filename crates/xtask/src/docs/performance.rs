@@ -16,6 +16,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(bench) = load("bench.json")? {
         on_the_fakes(&mut text, &bench)?;
     }
+    if let Some(results) = load("collective-costs.json")? {
+        collectives(&mut text, &results["collectives"], &measured_on(&results))?;
+    }
     if let Some(stacks) = load("stack-costs.json")? {
         taking_stacks(&mut text, &stacks["stacks"], &measured_on(&stacks))?;
     }
@@ -62,6 +65,25 @@ fn per_call(text: &mut String, part: &Value) -> Result<()> {
             number(&way["median_of_empty"])
         )?;
     }
+    Ok(())
+}
+
+/// What an operation of several ranks may cost, in nanoseconds.
+const MOST_OF_A_COLLECTIVE: f64 = 3000.0;
+
+fn collectives(text: &mut String, part: &Value, measured_on: &str) -> Result<()> {
+    let added = number(&part["best_added_ns"]);
+    writeln!(
+        text,
+        "\n## Collective operations\n\n`./dev bench collectives` on {measured_on}: CPU time that tracing adds to a call of \
+         `ncclAllReduce`, {} rounds of {} calls, traced and not in turns. Each call is kept, with its communicator, rank and \
+         place in the order.\n\n\
+         | best, ns | median, ns | aim | |\n|---:|---:|---:|---|\n| {added:.0} | {:.0} | at most {MOST_OF_A_COLLECTIVE:.0} | {} |",
+        part["rounds"],
+        part["calls"],
+        number(&part["median_added_ns"]),
+        verdict(added <= MOST_OF_A_COLLECTIVE)
+    )?;
     Ok(())
 }
 

@@ -249,7 +249,8 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	/* Credit grows during long waits: what comes after them would take it all, if it did not have to be long, too.
 	 */
 	bool is_long = site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
-	__u64 reserved = is_new || is_long ? 0 : RESERVED_CREDIT_NS;
+	/* A place that is new may be where it stays for ever. */
+	__u64 reserved = is_new ? 0 : is_long ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
 
 	thread->wait_stack = 0;
 	thread->waker_stack = 0;

@@ -72,7 +72,10 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let of_all = |hang: &Hang<'_>| {
         // Who is inside alone waits for itself.
         let victims = if hang.waiting.is_empty() { &hang.missing } else { &hang.waiting };
-        victims.iter().map(|one| Verdict::Found(Box::new(finding(case.situation, hang, one)))).collect::<Vec<_>>()
+        let ranks = hang.ranks().into_iter().take(MOST_RANKS);
+        let ranks: Vec<_> = ranks.map(|one| does(case.situation, one)).collect();
+        let found = |one: &&Collective| Verdict::Found(Box::new(finding(case.situation, hang, &ranks, one)));
+        victims.iter().map(found).collect::<Vec<_>>()
     };
     let mut verdicts: Vec<Verdict> = hangs(case.situation).iter().flat_map(of_all).collect();
     if verdicts.is_empty() {
@@ -82,8 +85,13 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// What it is for one of those who wait.
-fn finding(situation: &Situation<'_>, hang: &Hang<'_>, waiter: &Collective) -> Finding {
+/// What it is for one of those who wait. `ranks` is what each rank does, and where.
+fn finding(
+    situation: &Situation<'_>,
+    hang: &Hang<'_>,
+    ranks: &[(Edge, Option<Place>)],
+    waiter: &Collective,
+) -> Finding {
     let window = situation.window;
     let waited_ns = hang.waited_ns;
     let mut chain =
@@ -92,13 +100,13 @@ fn finding(situation: &Situation<'_>, hang: &Hang<'_>, waiter: &Collective) -> F
         let lacks = lacks(situation, hang, missing);
         chain = chain.then(edge(lacks, Evidence::Observed, waited_ns, refs(&hang.missing)));
     }
-    let mut places = hang.missing.first().map_or_else(Vec::new, |one| places_of(situation, one, Role::Culprit));
-    for one in hang.ranks().into_iter().take(MOST_RANKS) {
-        let own = places_of(situation, one, Role::Victim);
-        chain = chain.then(does(situation, one, own.first()));
-        let is_told = |place: &Place| places.iter().any(|told| (&told.file, told.line) == (&place.file, place.line));
-        let first = own.into_iter().next().filter(|place| !is_told(place));
-        places.extend(first);
+    let culprits = hang.missing.first().map(|one| stand(situation, one).stacks);
+    let mut places = places::of_stacks(situation, Role::Culprit, culprits.into_iter().flatten());
+    for (does, place) in ranks {
+        chain = chain.then(does.clone());
+        let is_told = |place: &&Place| places.iter().any(|told| (&told.file, told.line) == (&place.file, place.line));
+        let new = place.as_ref().filter(|place| !is_told(place)).cloned();
+        places.extend(new);
     }
     let wall_ns = window.to_ns.saturating_sub(window.from_ns);
     let confidence = confidence::weigh(&chain, Backing::SUMS, window);
@@ -184,8 +192,8 @@ fn lacks(situation: &Situation<'_>, hang: &Hang<'_>, missing: &Collective) -> St
     }
 }
 
-/// What a rank has been doing since its last operation, in words.
-fn does(situation: &Situation<'_>, one: &Collective, place: Option<&Place>) -> Edge {
+/// What a rank has been doing since its last operation, in words, and where.
+fn does(situation: &Situation<'_>, one: &Collective) -> (Edge, Option<Place>) {
     let stand = stand(situation, one);
     let (doing, ns) = match stand.standstill {
         Some(standstill) => {
@@ -202,13 +210,11 @@ fn does(situation: &Situation<'_>, one: &Collective, place: Option<&Place>) -> E
         None if stand.stacks.is_empty() => ("was not seen since".to_owned(), 0),
         None => ("was running".to_owned(), 0),
     };
-    let line = place.and_then(|place| Some(format!(", at {}:{}", place.file.rsplit('/').next()?, place.line?)));
+    let place = places::of_stacks(situation, Role::Victim, stand.stacks.into_iter()).into_iter().next();
+    let line =
+        place.as_ref().and_then(|place| Some(format!(", at {}:{}", place.file.rsplit('/').next()?, place.line?)));
     let what = format!("rank {}, {}, {doing}{}", one.rank, situation.name(one.thread), line.unwrap_or_default());
-    edge(what, Evidence::Observed, ns, Vec::new())
-}
-
-fn places_of(situation: &Situation<'_>, one: &Collective, role: Role) -> Vec<Place> {
-    places::of_stacks(situation, role, stand(situation, one).stacks.into_iter())
+    (edge(what, Evidence::Observed, ns, Vec::new()), place)
 }
 
 fn op<'w>(situation: &Situation<'w>, one: &Collective) -> &'w str {

@@ -5,7 +5,6 @@
 Nobody is left after SECONDS. Prints the process of the rank that is different.
 """
 
-import ctypes
 import itertools
 import os
 import signal
@@ -15,48 +14,23 @@ import threading
 import time
 
 import gpu
+import nccl
 
-LIBRARY, KIND, RANKS = sys.argv[3], sys.argv[4], int(sys.argv[5])
+KIND, RANKS = sys.argv[4], int(sys.argv[5])
 LATE_S = float(sys.argv[6]) / 1000 if len(sys.argv) > 6 else 0
 KERNEL_NS = 1000 * int(sys.argv[7]) if len(sys.argv) > 7 else 4_000_000
-MEET = 10  # fake_cuda.h
-FLOAT32, SUM = 7, 0
 GRADIENTS = 1 << 20
 # The rank that is different, and in which step it breaks the rules.
 RANK, STEP = 1, 60
 
-nccl = ctypes.CDLL(LIBRARY)
 synchronize = gpu.driver.cuStreamSynchronize
-
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_char * 128)]
-
-
-nccl.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int]
-
-
-def unique_id():
-    made = UniqueId()
-    nccl.ncclGetUniqueId(ctypes.byref(made))
-    return made
-
-
-def join(job, rank):
-    comm = ctypes.c_void_p()
-    nccl.ncclCommInitRank(ctypes.byref(comm), RANKS, job, rank)
-    return comm
-
-
-def all_reduce(comm, count=GRADIENTS):
-    nccl.ncclAllReduce(None, None, ctypes.c_size_t(count), FLOAT32, SUM, comm, None)
 
 
 def train(world, shards):
     gpu.launch(5)
-    all_reduce(world)
+    nccl.all_reduce(world, GRADIENTS)
     synchronize(None)
-    all_reduce(shards)
+    nccl.all_reduce(shards, GRADIENTS)
     synchronize(None)
 
 
@@ -65,24 +39,24 @@ def never_enter(world, shards):
 
 
 def ask_for_less(world, shards):
-    all_reduce(world, GRADIENTS // 2)
+    nccl.all_reduce(world, GRADIENTS // 2)
     synchronize(None)  # mismatch
 
 
 def begin_with_shards(world, shards):
-    all_reduce(shards)
+    nccl.all_reduce(shards, GRADIENTS)
     synchronize(None)  # circle
 
 
 def never_leave(world, shards):
-    nccl.fake_nccl_break(world, 0)
-    all_reduce(world)
+    nccl.library.fake_nccl_break(world, 0)
+    nccl.all_reduce(world, GRADIENTS)
     synchronize(None)  # never_left
 
 
 def break_fabric(world, shards):
-    nccl.fake_nccl_break(world, 1)
-    all_reduce(world)
+    nccl.library.fake_nccl_break(world, 1)
+    nccl.all_reduce(world, GRADIENTS)
     synchronize(None)  # all_stuck
 
 
@@ -148,9 +122,8 @@ BREAKS = {
 def be_rank(rank, jobs):
     signal.alarm(int(gpu.SECONDS))
     gpu.open_gpu(KERNEL_NS)
-    gpu.driver.fake_cuda_hook(nccl.fake_nccl_wait_for_all)
-    gpu.driver.fake_cuda_set(b"cuStreamSynchronize", MEET, ctypes.c_uint64(0), 0)
-    world, shards = (join(job, rank) for job in jobs)
+    nccl.meet_in_waits(nccl.library.fake_nccl_wait_for_all)
+    world, shards = (nccl.join(job, rank, RANKS) for job in jobs)
     for step in itertools.count():
         if rank == RANK and step == STEP and KIND in BREAKS:
             BREAKS[KIND](world, shards)
@@ -163,7 +136,7 @@ def be_rank(rank, jobs):
 def main():
     # Programs do much else before they meet. A tracer sees a library some milliseconds after it is loaded.
     time.sleep(1)
-    jobs = [unique_id(), unique_id()]
+    jobs = [nccl.unique_id(), nccl.unique_id()]
     for rank in range(RANKS):
         pid = os.fork()
         if pid == 0:

@@ -16,21 +16,11 @@ import threading
 import time
 
 import gpu
+import nccl
 
-LIBRARY, OTHER_HOST, ADDRESS, PORT, LATE_S = sys.argv[3], *sys.argv[4:6], int(sys.argv[6]), float(sys.argv[7]) / 1000
+OTHER_HOST, ADDRESS, PORT, LATE_S = *sys.argv[4:6], int(sys.argv[6]), float(sys.argv[7]) / 1000
 NEW_NETWORK = 0x40000000
-MEET = 10  # fake_cuda.h
-FLOAT32, SUM = 7, 0
 GRADIENTS = 5000
-
-nccl = ctypes.CDLL(LIBRARY)
-
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_char * 128)]
-
-
-nccl.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int]
 
 
 class Proxy(threading.Thread):
@@ -87,13 +77,11 @@ def be_rank(rank, job):
     proxy.start()
     gpu.open_gpu()
     exchange = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(proxy.exchange)
-    gpu.driver.fake_cuda_hook(exchange)
-    gpu.driver.fake_cuda_set(b"cuStreamSynchronize", MEET, ctypes.c_uint64(0), 0)
-    comm = ctypes.c_void_p()
-    nccl.ncclCommInitRank(ctypes.byref(comm), 2, job, rank)
+    nccl.meet_in_waits(exchange)
+    comm = nccl.join(job, rank, 2)
     for _ in gpu.until_over():
         gpu.launch(5)
-        nccl.ncclAllReduce(None, None, ctypes.c_size_t(GRADIENTS), FLOAT32, SUM, comm, None)
+        nccl.all_reduce(comm, GRADIENTS)
         gpu.wait()
     os._exit(0)
 
@@ -102,8 +90,7 @@ def main():
     signal.alarm(int(gpu.SECONDS) + 30)
     # Programs do much else before they meet. A tracer sees a library some milliseconds after it is loaded.
     time.sleep(1)
-    job = UniqueId()
-    nccl.ncclGetUniqueId(ctypes.byref(job))
+    job = nccl.unique_id()
     other = os.fork()
     if other == 0:
         be_rank(1, job)

@@ -1,7 +1,8 @@
 """One rank of a small DistributedDataParallel training. `python3 ddp_rank.py RANK RANKS SECONDS FAULT FAULT_RANK PORT`
 
 All ranks share the one GPU: NCCL takes them for different hosts by their NCCL_HOSTID. With a FAULT the rank FAULT_RANK is
-late in each step, for the reason that the fault is called after. Prints JSON with its steps last.
+late in each step, for the reason that the fault is called after. Standard input is a socket: a byte goes out once all
+is imported, and the GPU is not touched before one comes in. Prints JSON with its steps last.
 """
 
 import json
@@ -12,6 +13,7 @@ import tempfile
 import time
 
 LATE_S = 0.03
+TURN = 0
 
 
 def main() -> int:
@@ -20,11 +22,13 @@ def main() -> int:
     fault = fault if rank == int(fault_rank) else "none"
     os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
-    late = FAULTS[fault]()
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    os.write(TURN, b"r")
+    os.read(TURN, 1)
+    late = FAULTS[fault]()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.cuda.set_device(0)
@@ -51,7 +55,9 @@ def main() -> int:
             dist.all_reduce(goes_on, op=dist.ReduceOp.MIN)
             if not goes_on.item():
                 break
-    print(json.dumps({"rank": rank, "pid": os.getpid(), "steps": steps}), flush=True)
+    # In one piece: other ranks write to the same pipe.
+    sys.stdout.write(json.dumps({"rank": rank, "pid": os.getpid(), "steps": steps}) + "\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
     return 0
 

@@ -2,6 +2,7 @@
 
 import lzma
 import tarfile
+import threading
 from io import BytesIO
 from pathlib import Path
 
@@ -16,16 +17,18 @@ class KeptTraces:
     def __init__(self, folder: Path | None):
         self.folder = folder
         self.sizes = [0] * MOST_ARCHIVES
+        self.one_at_a_time = threading.Lock()
 
     def keep(self, trace: Path, name: str) -> None:
         if self.folder is None:
             return
         packed = lzma.compress(trace.read_bytes(), preset=1)
-        for number, size in enumerate(self.sizes):
-            if size + len(packed) <= MOST_BYTES:
-                self.sizes[number] += len(packed)
-                self.add(number, f"{name}.db.xz", packed)
-                return
+        with self.one_at_a_time:
+            for number, size in enumerate(self.sizes):
+                if size + len(packed) <= MOST_BYTES:
+                    self.sizes[number] += len(packed)
+                    self.add(number, f"{name}.db.xz", packed)
+                    return
         print(f"no room for the trace of {name}: {len(packed) >> 20} MiB", flush=True)
 
     def add(self, number: int, name: str, packed: bytes) -> None:

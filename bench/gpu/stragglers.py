@@ -2,21 +2,24 @@
 NCCL, whose ranks share the one GPU (ddp_rank.py), and compares what `gpuwhy explain` says with which rank is held up.
 
     python3 bench/gpu/stragglers.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--seconds 4] [--seeds 1]
-                                    [--faults none,sleep,...] [--minutes 8] [--keep]
+                                    [--faults none,sleep,...] [--minutes 8] [--ahead 2] [--keep]
 
-Prints the table last and writes stragglers.json after each run; with --keep the traces too. Needs root.
+A job has the GPU to itself; the next ones import meanwhile, each under its own tracer. Prints the table last and writes stragglers.json after each run; with --keep the traces too. Needs root.
 
     python3 bench/gpu/stragglers.py --report docs/results/gpu-stragglers.json > docs/stragglers.md
 """
 
 import argparse
+import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kept_traces import KeptTraces
@@ -33,10 +36,10 @@ DOING = {
     "loader": "waiting for input",
     "hang": "",
 }
-# Imports, communicators, and the tracer's start and end.
-AROUND_S = 60
+# Imports, communicators, the tracer's start and end, and jobs that have the GPU before.
+AROUND_S = 120
 # When somebody has had enough of a job that hangs.
-HANG_S = 30
+HANG_S = 18
 
 
 def main() -> int:
@@ -52,19 +55,17 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
-    wanted = ((ranks, fault, seed) for seed in range(options.seeds) for ranks in options.ranks for fault in options.faults)
-    for ranks, fault, seed in wanted:
-        if time.monotonic() > deadline:
-            print(f"out of time before {fault} with {ranks} ranks", flush=True)
-            break
-        run = one_run(options, ranks, fault, seed, kept)
-        report["runs"].append(run)
-        (options.out / "stragglers.json").write_text(json.dumps(report, indent=1) + "\n")
-        print(line(run), flush=True)
+    wanted = [(ranks, fault, seed) for seed in range(options.seeds) for ranks in options.ranks for fault in options.faults]
+    with ThreadPoolExecutor(1 + options.ahead) as jobs, tempfile.NamedTemporaryFile() as turn:
+        run_in_time = lambda wanted: one_run(options, *wanted, turn.name, kept) if time.monotonic() < deadline else None
+        for run in filter(None, jobs.map(run_in_time, wanted)):
+            report["runs"].append(run)
+            (options.out / "stragglers.json").write_text(json.dumps(report, indent=1) + "\n")
+            print(line(run), flush=True)
     print()
     for run in report["runs"]:
         print(line(run))
-    print(f"{sum(run['is_right'] for run in report['runs'])} of {len(report['runs'])} right")
+    print(f"{sum(run['is_right'] for run in report['runs'])} of {len(report['runs'])} right, {len(wanted)} wanted")
     return 0
 
 
@@ -78,24 +79,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--ahead", type=int, default=2, help="how many jobs import while another one has the GPU")
     parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
     options.gpuwhy = options.gpuwhy.resolve()
     return options
 
 
-def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, kept: KeptTraces) -> dict:
+def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, turn: str, kept: KeptTraces) -> dict:
     late_rank = (seed + ranks - 1) % ranks
     run = {"ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
-        job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank)]
+        job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank), turn]
         traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *job]
         began = time.monotonic()
         process = subprocess.Popen(traced, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         try:
-            if fault == "hang":
-                interrupt(process, HANG_S)
             stdout, stderr = process.communicate(timeout=options.seconds + AROUND_S)
         except subprocess.TimeoutExpired:
             return {**run, "error": "it did not end in time"}
@@ -111,13 +111,6 @@ def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, kept
             return {**run, "error": asked.stderr[-1500:]}
         run["steps"] = told[0]["steps"] if told else None
         return {**run, **score(json.loads(asked.stdout), fault, late_rank)}
-
-
-def interrupt(process: subprocess.Popen, after_s: float) -> None:
-    try:
-        process.wait(after_s)
-    except subprocess.TimeoutExpired:
-        process.terminate()
 
 
 def end(process: subprocess.Popen) -> None:
@@ -181,11 +174,13 @@ def line(run: dict) -> str:
     return f"{start}: {verdict} {run.get('error') or run.get('said')}"
 
 
-def job(ranks: str, seconds: str, fault: str, late_rank: str) -> int:
+def job(ranks: str, seconds: str, fault: str, late_rank: str, turn: str) -> int:
     port = str(29000 + os.getpid() % 2000)
     command = [sys.executable, str(HERE / "ddp_rank.py")]
+    ours, theirs = zip(*(socket.socketpair() for _ in range(int(ranks))))
     children = [
-        subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port]) for rank in range(int(ranks))
+        subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port], stdin=end)
+        for rank, end in enumerate(theirs)
     ]
 
     def end_too(*_) -> None:
@@ -193,7 +188,18 @@ def job(ranks: str, seconds: str, fault: str, late_rank: str) -> int:
             child.kill()
 
     signal.signal(signal.SIGTERM, end_too)
-    return max(child.wait() for child in children)
+    for end in theirs:
+        end.close()
+    for rank in ours:
+        rank.recv(1)
+    with open(turn) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for rank in ours:
+            rank.send(b"g")
+        if fault == "hang":
+            time.sleep(HANG_S)
+            os.kill(os.getppid(), signal.SIGTERM)  # the tracer, which ends this job
+        return max(child.wait() for child in children)
 
 
 if __name__ == "__main__":

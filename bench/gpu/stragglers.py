@@ -36,6 +36,16 @@ DOING = {
     "loader": "waiting for input",
     "hang": "",
 }
+# The cause that the late rank has of its own, which may come first instead.
+OWN_CAUSE = {
+    "sleep": "",
+    "compute": "host-compute",
+    "io": "io-wait",
+    "lock": "lock-wait",
+    "crowd": "cpu-preempted",
+    "loader": "input-starved",
+    "hang": "",
+}
 # Imports, communicators, the tracer's start and end, and jobs that have the GPU before.
 AROUND_S = 120
 # When somebody has had enough of a job that hangs.
@@ -133,8 +143,11 @@ def judged(said: list, fault: str, late_rank: int) -> dict:
     about_ranks = [one for one in said if one[0] in ("straggler", "collective-hang")]
     if fault == "none":
         return {"is_right": not about_ranks}
-    first = said[0][2] if about_ranks[:1] == said[:1] and said else ""
-    is_named, is_cause_right = first.startswith(f"Rank {late_rank} of"), DOING[fault] in first
+    cause, _, first = said[0] if said else ("", "", "")
+    is_about_ranks = bool(about_ranks) and said[0] == about_ranks[0]
+    is_own = cause == OWN_CAUSE[fault] and f", rank {late_rank}) " in first.split(" waited ")[0] + " "
+    is_named = is_own or is_about_ranks and first.startswith(f"Rank {late_rank} of")
+    is_cause_right = is_own or is_about_ranks and DOING[fault] in first
     return {"is_named": is_named, "is_cause_right": is_cause_right, "is_right": is_named and is_cause_right}
 
 
@@ -161,7 +174,8 @@ REPORT = """# Ranks that wait for each other
 
 Small trainings with DistributedDataParallel over real NCCL, whose ranks share one GPU. In each, one rank is held up
 for about 30 ms a step, for the reason that the fault is called after, or stops taking part (`hang`). Right: the first
-finding names that rank and what it did. `bench/gpu/stragglers.py` runs them and writes this page.
+finding names that rank and what it did, as `straggler` or as that rank's own cause. `bench/gpu/stragglers.py` runs them
+and writes this page.
 
 Build {build}; {gpu}, PyTorch {torch}. The rank is named first in {named} of {late} runs, with what it did in {causes}.
 No rank is named in {silent} of {balanced} balanced runs.{note}

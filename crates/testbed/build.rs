@@ -68,7 +68,11 @@ fn main() {
         RUNTIME,
         &["-fcf-protection=none", "-Wl,-soname,libcudart.so.12", "-Wl,--version-script=c/libcudart.map"],
     );
-    compiler.library("libnccl.so.2", &["fake_nccl.c"], &["-fcf-protection=none", "-Wl,-soname,libnccl.so.2"]);
+    compiler.library(
+        "libnccl.so.2",
+        &["fake_nccl.c"],
+        &["-fcf-protection=none", "-fno-omit-frame-pointer", "-Wl,-soname,libnccl.so.2"],
+    );
     compiler.library("libnvidia-ml.so.1", &["fake_nvml.c"], &["-Wl,-soname,libnvidia-ml.so.1"]);
     compiler.program("ranks", &["ranks.c"], &[], &["libnccl.so.2"]);
     compiler.program("workload", WORKLOAD, &[], &[]);

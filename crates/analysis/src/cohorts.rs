@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpuwhy_model::{OpId, RecordKind, Reference, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
 
+/// Ranks that come so much later than others come together: hosts are not faster alike, and no two launches take equally long.
+const TOGETHER_NS: u64 = 2_000_000;
+
 /// So many of the operations to which a rank came latest are cited.
 const CITED: usize = 3;
 
@@ -67,28 +70,35 @@ fn clock_error_ns(window: &Window, one: &Collective, other: &Collective) -> Opti
     Some(error_ns(one)?.saturating_add(error_ns(other)?))
 }
 
-/// Of operations of which not all ranks were seen, nobody knows who came late. Nor is it known of ranks whose clocks differ by
-/// more than they are apart.
-pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
+/// Operations that all ranks of their communicator were seen to ask for, each rank once, in the order in which they came.
+pub(crate) fn whole_operations(window: &Window) -> Vec<Vec<&Collective>> {
     let mut operations: BTreeMap<(i64, u64), Vec<&Collective>> = BTreeMap::new();
     for one in &window.collectives.rows {
         operations.entry((one.communicator, one.sequence)).or_default().push(one);
     }
+    operations.into_values().filter_map(whole).collect()
+}
+
+fn whole(mut asked: Vec<&Collective>) -> Option<Vec<&Collective>> {
+    asked.sort_by_key(|one| one.start_ns);
+    // Two tracers may have seen the same rank.
+    let mut seen = BTreeSet::new();
+    asked.retain(|one| seen.insert(one.rank));
+    let is_whole = asked.len() > 1 && asked.iter().all(|one| asked.len() as u64 == u64::from(one.ranks));
+    is_whole.then_some(asked)
+}
+
+/// Of operations of which not all ranks were seen, nobody knows who came late. Nor is it known of ranks whose clocks differ by
+/// more than they are apart.
+pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
     let mut cohorts: BTreeMap<i64, BTreeMap<u32, Rank>> = BTreeMap::new();
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
-    for ((communicator, _), mut asked) in operations {
-        asked.sort_by_key(|one| one.start_ns);
-        // Two tracers may have seen the same rank.
-        let mut seen = BTreeSet::new();
-        asked.retain(|one| seen.insert(one.rank));
+    for asked in whole_operations(window) {
         // When it comes, half of them are there.
         let half = (asked.len() - 1) / 2;
         let usual = asked[half];
-        if asked.len() < 2 || asked.len() as u64 != u64::from(usual.ranks) {
-            continue;
-        }
-        *counts.entry(communicator).or_default() += 1;
-        let ranks = cohorts.entry(communicator).or_default();
+        *counts.entry(usual.communicator).or_default() += 1;
+        let ranks = cohorts.entry(usual.communicator).or_default();
         for one in &asked {
             let new = || Rank { number: one.rank, thread: one.thread, op: one.op, late_ns: 0, late: Vec::new() };
             let rank = ranks.entry(one.rank).or_insert_with(new);
@@ -96,7 +106,8 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
         }
         for one in &asked[half + 1..] {
             let late = Span { from_ns: usual.start_ns, to_ns: one.start_ns };
-            let is_sure = clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns);
+            let is_sure =
+                clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns.max(TOGETHER_NS));
             if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure) {
                 rank.came_late(late);
             }

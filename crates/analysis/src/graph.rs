@@ -56,6 +56,8 @@ pub struct Blame {
     pub inferred_ns: u64,
     /// The GPU worked for whoever held the victim up: nobody is to blame.
     pub gpu_worked_ns: u64,
+    /// How long threads of the victim's process waited for other processes meanwhile.
+    out_ns: BTreeMap<WaitClass, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +123,11 @@ impl Blame {
         let mut activities: Vec<_> = sums.into_iter().collect();
         activities.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
         activities
+    }
+
+    /// Share of the time in which a thread of the victim's process waited for another process, in such a way.
+    pub fn share_out_by(&self, class: WaitClass) -> f64 {
+        crate::words::share(self.out_ns.get(&class).copied().unwrap_or(0), self.total_ns)
     }
 
     /// Share of the blame that lies with threads of a kind.
@@ -238,6 +245,7 @@ impl Walk<'_, '_> {
                     let next = waiting.ended_by.map(|by| by.thread).filter(|next| !path.contains(next));
                     match next.filter(|_| (self.follows)(class) && path.len() <= MOST_HOPS) {
                         Some(next) => {
+                            self.leave(path, next, class, ((to_ns - from_ns) as f64 * weight) as u64);
                             path.push(next);
                             self.follow(path, from_ns, to_ns, weight);
                             path.pop();
@@ -249,6 +257,15 @@ impl Walk<'_, '_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Notes a step from the victim's process to another one.
+    fn leave(&mut self, path: &[ThreadId], next: ThreadId, class: WaitClass, ns: u64) {
+        let process = |thread: &ThreadId| self.situation.process_id(*thread);
+        let own = path.first().and_then(process);
+        if path.iter().all(|thread| process(thread) == own) && process(&next) != own {
+            add(self.blame.out_ns.entry(class).or_default(), ns);
         }
     }
 

@@ -32,6 +32,7 @@ pub struct Situation<'w> {
     tracers: BTreeSet<ProcessId>,
     /// The lowest that each process calls: calls of the layers above ask for the same work.
     layers: BTreeMap<ProcessId, Layer>,
+    ranks: BTreeMap<ProcessId, u32>,
 }
 
 impl<'w> Situation<'w> {
@@ -47,6 +48,7 @@ impl<'w> Situation<'w> {
             calls,
             tracers: tracers(window),
             layers: lowest_layers(window),
+            ranks: ranks(window),
         };
         situation.feeders = situation.sums.keys().copied().filter(|&thread| situation.is_feeder(thread)).collect();
         mark_handovers(window, &mut situation.waits, &situation.feeders);
@@ -180,9 +182,13 @@ impl<'w> Situation<'w> {
     pub fn name(&self, thread: ThreadId) -> String {
         let Some(facts) = self.window.threads.get(&thread) else { return "an unknown thread".to_owned() };
         let on = self.host(thread).map_or_else(String::new, |host| format!(" on {}", host.name));
+        let rank = self.process_id(thread).and_then(|process| self.ranks.get(&process));
+        let rank = rank.map_or_else(String::new, |rank| format!(", rank {rank}"));
         match self.process(thread) {
-            Some(process) if process.pid != facts.tid => format!("{} ({}/{}){on}", facts.comm, process.pid, facts.tid),
-            _ => format!("{} ({}){on}", facts.comm, facts.tid),
+            Some(process) if process.pid != facts.tid => {
+                format!("{} ({}/{}{rank}){on}", facts.comm, process.pid, facts.tid)
+            }
+            _ => format!("{} ({}{rank}){on}", facts.comm, facts.tid),
         }
     }
 
@@ -195,6 +201,26 @@ impl<'w> Situation<'w> {
         let length = self.window.to_ns.saturating_sub(self.window.from_ns);
         if length == 0 { 1.0 } else { (self.window.stretches.covered_ns() as f64 / length as f64).clamp(0.0, 1.0) }
     }
+}
+
+/// Which rank a process is in the largest communicator that it takes part in. One that is several ranks has no number.
+fn ranks(window: &Window) -> BTreeMap<ProcessId, u32> {
+    let mut ranks: BTreeMap<ProcessId, (u32, BTreeSet<u32>)> = BTreeMap::new();
+    for one in &window.collectives.rows {
+        let Some(process) = window.process_id(one.thread) else { continue };
+        let (largest, numbers) = ranks.entry(process).or_default();
+        if one.ranks > *largest {
+            (*largest, *numbers) = (one.ranks, BTreeSet::new());
+        }
+        if one.ranks == *largest {
+            numbers.insert(one.rank);
+        }
+    }
+    let only = |(process, (ranks, numbers)): (ProcessId, (u32, BTreeSet<u32>))| {
+        let number = numbers.first().copied().filter(|_| ranks > 1 && numbers.len() == 1)?;
+        Some((process, number))
+    };
+    ranks.into_iter().filter_map(only).collect()
 }
 
 fn lowest_layers(window: &Window) -> BTreeMap<ProcessId, Layer> {

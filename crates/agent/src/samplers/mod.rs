@@ -3,6 +3,7 @@
 //! To add a sampler, write its file and its line in [`SAMPLERS`]. They share a thread: one that is slow delays the
 //! others, and nobody else.
 
+mod amd;
 mod memory;
 mod nvml;
 mod pressure;
@@ -18,7 +19,7 @@ use gpuwhy_model::Sample;
 use crate::clock::Reading;
 
 /// Every sampler there is. One that finds nothing to measure on this host is not opened.
-pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open, rdma::open];
+pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open, amd::open, rdma::open];
 
 /// Gets the root of the file system, so that tests can hand in a tree of their own.
 type Open = fn(&Path) -> Option<Box<dyn Sampler>>;
@@ -97,6 +98,19 @@ fn measure(sampler: &mut dyn Sampler) -> Vec<Sample> {
         value: one.value,
     };
     measured.into_iter().map(sample).collect()
+}
+
+/// What a file of the kernel's says, where that is a number.
+fn number_in(file: &Path) -> Option<f64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// What is in a folder, in order.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Measured, Sampler};
+use super::{Measured, Sampler, names, number_in};
 
 const FOLDER: &str = "sys/class/infiniband";
 
@@ -53,9 +53,7 @@ impl Sampler for Rdma {
             let transport = std::fs::read_to_string(port.join("link_layer")).unwrap_or_default();
             let device = format!("{name}/{}", transport.trim());
             for &(name, file, unit, worth) in COUNTERS {
-                let counted =
-                    std::fs::read_to_string(port.join(file)).ok().and_then(|text| text.trim().parse::<f64>().ok());
-                measured.extend(counted.map(|count| Measured {
+                measured.extend(number_in(&port.join(file)).map(|count| Measured {
                     name,
                     unit,
                     device: Some(device.clone()),
@@ -77,13 +75,6 @@ fn ports(folder: &Path) -> Vec<(String, PathBuf)> {
         }
     }
     ports
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

@@ -9,20 +9,19 @@ use gpuwhy_model::{HAD_TO_WAIT_NS, ProcessId, Span};
 use gpuwhy_window::{Collective, Device};
 
 use super::sight::united;
+use crate::cohorts::whole_operations;
 use crate::situation::Situation;
 
 /// At least so long.
 pub(super) fn communicating_ns(situation: &Situation<'_>, device: Device) -> u64 {
-    let mut operations: BTreeMap<(i64, u64), Vec<&Collective>> = BTreeMap::new();
-    for one in situation.window.collectives.rows.iter().filter(|one| one.wait_ns >= HAD_TO_WAIT_NS) {
-        operations.entry((one.communicator, one.sequence)).or_default().push(one);
-    }
+    let mut operations = whole_operations(situation.window);
+    operations.retain(|ranks| ranks.iter().all(|one| one.wait_ns >= HAD_TO_WAIT_NS));
     let devices = if operations.is_empty() { BTreeMap::new() } else { devices(situation) };
     let is_own = |one: &Collective| {
         situation.process_id(one.thread).is_some_and(|process| devices.get(&process) == Some(&device))
     };
     let mut spans = Vec::new();
-    for ranks in operations.values().filter(|ranks| ranks.len() as u64 == u64::from(ranks[0].ranks)) {
+    for ranks in &operations {
         let shortest_ns = ranks.iter().map(|one| one.wait_ns).min().unwrap_or(0);
         spans.extend(ranks.iter().filter(|one| is_own(one)).filter_map(|one| {
             let to_ns = one.done_ns?;

@@ -10,7 +10,8 @@
 //! Threads of one process that feed the GPU in turns, as PyTorch's main and autograd threads do, hand over and starve
 //! nobody. A producer that sleeps on purpose, or that itself waits for something outside without having been asked for
 //! anything, has nothing to deliver: that is reported as low. So does somebody who sleeps and who spoke first, as a user does
-//! who thinks. Waits on TCP are `net-wait`, on locks `lock-wait`.
+//! who thinks. Waits on TCP are `net-wait`, on locks `lock-wait`. A producer in the same process that is blocked in writing
+//! is `output-blocked`.
 //!
 //! # How to fix it
 //! Make the producer faster, or start more of them (`num_workers`), or let them work ahead (`prefetch_factor`, deeper
@@ -19,7 +20,7 @@
 use gpuwhy_model::Severity;
 
 use super::blamed::{Blamed, BlamedWaits, blame, draft};
-use super::{Check, Rule};
+use super::{Check, Rule, advice, output_blocked};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
 use crate::gpu::Did;
@@ -38,12 +39,20 @@ const WAITS: BlamedWaits = BlamedWaits {
     follows: WaitClass::is_for_a_thread,
 };
 
+/// Of the time that it waited.
+const MOST: f64 = 0.5;
+
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     if let Some(verdict) = case.too_little(RULE.cause, case.thread.waits.ns(WaitClass::Input)) {
         return verdict;
     }
     let blamed = blame(case, &WAITS);
     let mut draft = Draft { fix: fix(case, &blamed), ..draft(case, &WAITS, &blamed) };
+    // Who delivers is of the same process, and has its own reason.
+    if blamed.blame.share_out_by(WaitClass::Output) > MOST {
+        (draft.cause, draft.fix) = (output_blocked::RULE.cause, advice(output_blocked::FIX));
+        draft.summary = output_blocked::summary_of_another(case, &blamed);
+    }
     match &blamed.culprit {
         // Timers ended the waits, as they do for somebody who looks now and then whether there is something to do.
         None => draft.most_severe = Severity::Low,
@@ -61,7 +70,8 @@ fn has_nothing_to_deliver(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool 
     const IDLE: &[WaitClass] = &[WaitClass::Sleep, WaitClass::Network, WaitClass::Input, WaitClass::Other];
     match culprit.main_activity() {
         Activity::Waiting(WaitClass::Request) => true,
-        Activity::Waiting(WaitClass::Sleep) if spoke_first(case, culprit) => true,
+        // An event loop sleeps until one of its timers is due.
+        Activity::Waiting(WaitClass::Sleep | WaitClass::Other) if spoke_first(case, culprit) => true,
         Activity::Waiting(class) if IDLE.contains(&class) => !was_asked(case, culprit),
         _ => false,
     }

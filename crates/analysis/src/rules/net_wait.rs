@@ -8,13 +8,14 @@
 //!
 //! # When it is not reported
 //! Unix sockets and pipes are `input-starved`. A server that waits for requests nobody sends has nothing to do: waits for a
-//! peer that connected to the victim are not looked at.
+//! peer that connected to the victim are not looked at, and those for one that itself waits for requests are low: a proxy
+//! with little traffic.
 //!
 //! # How to fix it
 //! Ask earlier and for more at once: prefetch, batch requests, keep connections open. Look at the peer: it is the one
 //! that is late.
 
-use gpuwhy_model::{Chain, Culprit, Evidence};
+use gpuwhy_model::{Chain, Culprit, Evidence, Severity};
 
 use super::blamed::{Blamed, BlamedWaits, blame, draft, main_target};
 use super::{Check, Rule, advice};
@@ -22,6 +23,7 @@ use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::class::WaitClass;
 use crate::confidence::Backing;
 use crate::gpu::Did;
+use crate::graph::Activity;
 use crate::words::{duration, percent};
 
 pub const RULE: Rule = Rule {
@@ -49,6 +51,10 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         None => remote(case, &blamed),
     };
     draft.fix = advice(FIX);
+    if blamed.culprit.as_ref().is_some_and(|peer| peer.main_activity() == Activity::Waiting(WaitClass::Request)) {
+        draft.most_severe = Severity::Low;
+        draft.summary.push_str(" Nobody asked that one for anything, so this may be as it should be.");
+    }
     case.judge(draft)
 }
 

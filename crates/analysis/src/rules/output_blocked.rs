@@ -10,7 +10,7 @@
 //! # How to fix it
 //! Make the reader faster, write less, or write from another thread with a queue that may drop what does not fit.
 
-use super::blamed::{BlamedWaits, blame, doing, draft};
+use super::blamed::{Blamed, BlamedWaits, blame, doing, draft};
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
@@ -18,7 +18,7 @@ use crate::gpu::Did;
 use crate::words::percent;
 
 pub const RULE: Rule = Rule {
-    meanwhile: &[Did::Wait(WaitClass::Output)],
+    meanwhile: &[Did::Wait(WaitClass::Output), Did::Wait(WaitClass::Input), Did::Wait(WaitClass::Handover)],
     ..Rule::new(
         "output-blocked",
         "Nobody takes what it writes",
@@ -36,7 +36,7 @@ const WAITS: BlamedWaits = BlamedWaits {
     follows: |_| false,
 };
 
-const FIX: &[&str] = &[
+pub(super) const FIX: &[&str] = &[
     "Look at the reader: it takes less than is written.",
     "Write less, or from another thread with a queue that may drop what does not fit.",
 ];
@@ -46,14 +46,23 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         return verdict;
     }
     let blamed = blame(case, &WAITS);
-    let waited =
-        format!("{} was blocked in writing for {} of its time", case.name(), percent(case.share(blamed.sum.ns)));
-    let summary = match &blamed.culprit {
-        Some(culprit) => {
-            let name = case.situation.name(culprit.thread);
-            format!("{waited}, until {name} read, which was {}.", doing(case.situation, culprit))
-        }
-        None => format!("{waited}; who reads is not known."),
-    };
+    let waited = format!("{} was blocked in writing", case.name());
+    let summary = told(case, &blamed, &waited);
     case.judge(Draft { fix: advice(FIX), summary, ..draft(case, &WAITS, &blamed) })
+}
+
+/// Of a thread that got nothing to do, because another one of its process was blocked in writing.
+pub(super) fn summary_of_another(case: &ThreadCase<'_, '_>, blamed: &Blamed) -> String {
+    told(case, blamed, &format!("Another thread of {} was blocked in writing", case.name()))
+}
+
+fn told(case: &ThreadCase<'_, '_>, blamed: &Blamed, waited: &str) -> String {
+    let lost = percent(case.share(blamed.sum.ns));
+    match &blamed.culprit {
+        Some(culprit) => {
+            let (name, doing) = (case.situation.name(culprit.thread), doing(case.situation, culprit));
+            format!("{waited} for {lost} of its time, until {name} read, which was {doing}.")
+        }
+        None => format!("{waited} for {lost} of its time; who reads is not known."),
+    }
 }

@@ -4,7 +4,8 @@
 //! # How it is detected
 //! A thread that blocks in a page fault for a device is counted apart from other I/O, and so is the number of its major
 //! faults. Minor faults, which need no device, cost time in the kernel: where there are many, at least half of what the
-//! thread computes while the GPU is idle is in the kernel, and they can account for it.
+//! thread computes while the GPU is idle is in the kernel, and they can account for it. A page of two megabytes takes the
+//! kernel a tenth of a millisecond: fewer faults account for it where the thread is in code that makes no system calls.
 //!
 //! # When it is not reported
 //! A few thousand faults a second are usual. I/O that the program asked for is `io-wait`. Reclaim that precedes a
@@ -35,8 +36,13 @@ const FIX: &[&str] = &[
     "If the same pages are read again and again, give the job more memory.",
 ];
 
-/// What a fault costs the kernel at most: a page of memory is cleared or found, and mapped.
+/// What a fault costs the kernel at most: a page of memory is cleared or found, and mapped. One of two megabytes takes as
+/// much longer as it is larger.
 const MOST_PER_FAULT_NS: u64 = 3_000;
+const MOST_PER_LARGE_FAULT_NS: u64 = 300_000;
+
+/// Where calls of the kernel are made from.
+const MAKES_SYSTEM_CALLS: &[&str] = &["libc.so", "libc.musl", "libpthread", "ld-linux"];
 
 /// Of what the thread computes.
 const LEAST_IN_KERNEL: f64 = 0.5;
@@ -80,11 +86,21 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 fn minor_ns(case: &ThreadCase<'_, '_>) -> u64 {
     let times = case.thread.times;
     let in_kernel = share(times.system_ns, times.running_ns());
-    let by_faults = share(times.minor_faults.saturating_mul(MOST_PER_FAULT_NS), times.running_ns());
+    let most_ns = if is_in_system_calls(case) { MOST_PER_FAULT_NS } else { MOST_PER_LARGE_FAULT_NS };
+    let by_faults = share(times.minor_faults.saturating_mul(most_ns), times.running_ns());
     if in_kernel.min(by_faults) < LEAST_IN_KERNEL {
         return 0;
     }
     part(case.thread.idle.did_ns(&[Did::Compute]), in_kernel.min(by_faults))
+}
+
+/// Whether the thread may have called the kernel where it mostly computed. Elsewhere only faults lead there.
+fn is_in_system_calls(case: &ThreadCase<'_, '_>) -> bool {
+    let innermost = case.idle_places().into_iter().rfind(|place| place.line.is_none());
+    innermost.is_none_or(|place| {
+        let name = place.file.rsplit('/').next().unwrap_or_default();
+        MAKES_SYSTEM_CALLS.iter().any(|library| name.starts_with(library)) || name.starts_with("python")
+    })
 }
 
 fn tell_minor(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {

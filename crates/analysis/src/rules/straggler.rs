@@ -8,9 +8,10 @@
 //! brought in line first.
 //!
 //! # When it is not reported
-//! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. A rank that is late while the others have other work on the GPU holds
-//! nobody up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen
-//! say nothing, and neither do delays between hosts whose clocks may be off by as much.
+//! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. Ranks that ask
+//! within 2 ms of each other ask together. A rank that is late while the others have other work on the GPU holds nobody
+//! up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen say nothing, and
+//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
@@ -37,6 +38,9 @@ pub const RULE: Rule = Rule {
 
 /// Fewer operations say nothing about a rank.
 const LEAST_OPERATIONS: u64 = 8;
+
+/// A rank that was late less often had bad luck.
+const LEAST_LATE: usize = 5;
 
 /// How many times as late as others usually are.
 const TIMES_LATER: u64 = 3;
@@ -76,7 +80,8 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 
 fn late(cohort: &Cohort) -> Option<&Rank> {
     let late = cohort.latest()?;
-    (late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
+    let is_habit = late.late.len() >= LEAST_LATE;
+    (is_habit && late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
 }
 
 /// The rank that others wait for, and what it did meanwhile.

@@ -51,6 +51,9 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
+    if case.situation.window.tcp_events.is_empty() {
+        return case.rule_out(RULE.cause, 0, "no segment was sent again".to_owned());
+    }
     let lossy = [Lossy::in_waits(case), Lossy::in_operations(case)];
     let most = lossy.iter().max_by_key(|lossy| lossy.hit_ns);
     let (lossy, hit) = match most {
@@ -148,16 +151,23 @@ impl Lossy {
         let ranks: BTreeMap<ProcessId, Collective> = rows.iter().filter_map(by_process).collect();
         let (mut all_ns, mut hit_ns, mut waits) = (0u64, 0u64, 0);
         let mut senders: BTreeMap<(ProcessId, Option<String>), usize> = BTreeMap::new();
+        let mut all_asked_ns: BTreeMap<(i64, u64), u64> = BTreeMap::new();
+        for one in rows {
+            let last_ns = all_asked_ns.entry((one.communicator, one.sequence)).or_default();
+            *last_ns = one.start_ns.max(*last_ns);
+        }
         for one in rows.iter().filter(|one| situation.process_id(one.thread) == case.thread.process_id) {
             let Some(to_ns) = one.done_ns.filter(|_| one.wait_ns > 0) else { continue };
             all_ns = all_ns.saturating_add(one.wait_ns);
-            let span = Span { from_ns: to_ns.saturating_sub(one.wait_ns), to_ns };
+            // Before, a rank was late, and nothing had to be sent.
+            let asked_ns = all_asked_ns.get(&(one.communicator, one.sequence)).copied().unwrap_or(0);
+            let span = Span { from_ns: to_ns.saturating_sub(one.wait_ns).max(asked_ns).min(to_ns), to_ns };
             let of_ranks = during(&situation.window.tcp_events, span).iter().filter_map(|event| {
                 Some((event.process.filter(|process| ranks.contains_key(process))?, event.remote()))
             });
             let of_ranks: Vec<_> = of_ranks.collect();
             if !of_ranks.is_empty() {
-                (hit_ns, waits) = (hit_ns.saturating_add(one.wait_ns), waits + 1);
+                (hit_ns, waits) = (hit_ns.saturating_add(span.ns()), waits + 1);
             }
             of_ranks.into_iter().for_each(|sender| *senders.entry(sender).or_default() += 1);
         }

@@ -98,6 +98,8 @@ struct socket {
 
 struct tcp_sock {
 	__u32 srtt_us;
+	__u32 total_retrans;
+	__u32 dsack_dups;
 } KERNEL_TYPE;
 
 struct gendisk {

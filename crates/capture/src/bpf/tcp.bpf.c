@@ -20,11 +20,25 @@ static __always_inline void read_addresses(struct tcp_record *record, struct soc
 	record->address[1] = (__u64)BPF_CORE_READ(sock, __sk_common.skc_daddr) << 32 | 0xffff0000;
 }
 
+/*
+ * Whether the other end had most of what was sent again, as it says itself. Whoever delays its acknowledgements,
+ * because nobody reads there, is asked this way whether something was lost.
+ */
+static __always_inline bool is_needless(struct tcp_sock *sock)
+{
+	__u32 all = BPF_CORE_READ(sock, total_retrans);
+
+	return all > 1 && 4 * BPF_CORE_READ(sock, dsack_dups) >= 3 * (all - 1);
+}
+
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(retransmit, struct sock *sock)
 {
-	struct tcp_record *record = ring_reserve(sizeof(*record), LOSS_WAIT_RING_FULL);
+	struct tcp_record *record;
 
+	if (is_needless((struct tcp_sock *)sock))
+		return 0;
+	record = ring_reserve(sizeof(*record), LOSS_WAIT_RING_FULL);
 	if (!record)
 		return 0;
 	fill_head(&record->head, RECORD_TCP, 0, bpf_ktime_get_ns());

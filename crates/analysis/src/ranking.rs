@@ -134,9 +134,11 @@ fn explains_away(finding: &Finding, other: &Finding) -> bool {
     let Some(rule) = rules::find(&finding.cause) else { return false };
     let is_said = |causes: &[&str]| causes.contains(&other.cause.as_str());
     let is_same_line = || own_line(finding).is_some() && own_line(finding) == own_line(other);
-    (is_said(rule.explains_away) || is_said(rule.explains_its_line) && is_same_line())
+    let explains_line = is_said(rule.explains_its_line) && is_same_line();
+    let is_most_of_it = || explains_line && finding.impact.lost_ns > other.impact.lost_ns / 2;
+    (is_said(rule.explains_away) || explains_line)
         && finding.victim.process() == other.victim.process()
-        && (finding.severity >= other.severity || other.severity == Severity::Low)
+        && (finding.severity >= other.severity || other.severity == Severity::Low || is_most_of_it())
 }
 
 /// The first line that a finding names.

@@ -59,6 +59,7 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
     mark_last_words(window, &mut waits);
     for waits in waits.values_mut() {
         learn_from_stacks(waits);
+        learn_from_wakers(waits);
         waits.sort_by_key(|waiting| waiting.stretch.start_ns);
         name_who_ended_them(waits);
         learn_from_requests(window, waits);
@@ -149,6 +150,23 @@ fn learn_from_stacks(waits: &mut [Waiting<'_>]) {
                 waiting.class = Some(class);
             }
         }
+    }
+}
+
+/// A process ends once. One that ends the waits of who started it again and again does so for a reason that some of them
+/// tell by their stacks.
+fn learn_from_wakers(waits: &mut [Waiting<'_>]) {
+    let told = |waiting: &Waiting<'_>| {
+        let Stretch { woken_by, reason, stack, .. } = waiting.stretch;
+        let class = waiting.class.filter(|class| *class != WaitClass::Child && stack.is_some())?;
+        Some((((*woken_by)?, (*reason)?), class))
+    };
+    let told: BTreeMap<_, WaitClass> = waits.iter().filter_map(told).collect();
+    let is_guessed =
+        |waiting: &&mut Waiting<'_>| waiting.class == Some(WaitClass::Child) && waiting.stretch.stack.is_none();
+    for waiting in waits.iter_mut().filter(is_guessed) {
+        let Stretch { woken_by: Some(waker), reason: Some(reason), .. } = waiting.stretch else { continue };
+        waiting.class = told.get(&(*waker, *reason)).copied().or(waiting.class);
     }
 }
 

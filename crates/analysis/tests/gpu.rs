@@ -168,3 +168,26 @@ fn a_gpu_that_idles_between_launches_in_rapid_succession_is_held_up_by_them() {
     let finding = only(&explanation, "launch-bound");
     assert!((finding.impact.share - 0.4).abs() < 0.05, "{finding:#?}");
 }
+
+/// The host computes for most of a step, and never waits for the GPU: nothing is seen of its idle time.
+#[test]
+fn a_gpu_that_nobody_waits_for_is_idle_while_nothing_is_asked_of_it_for_long() {
+    let computing = |busy: f64| {
+        let mut scene = Scene::new(8 * S);
+        let thread = scene.program(4711, "python");
+        for step in 0..400 {
+            for launch in 0..20 {
+                scene.call(thread, "cuLaunchKernel", step * 20 * MS + launch * 100 * US, 5 * US);
+            }
+        }
+        scene.window.gpu_words.insert(Device::default(), word(busy, Some(1)));
+        let mut window = scene.finished();
+        window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
+        gpuwhy_analysis::explain(&window)
+    };
+    assert_eq!(grave(&computing(0.95)), []);
+    let explanation = computing(0.6);
+    let finding = only(&explanation, "host-compute");
+    assert!((finding.impact.share - 0.4).abs() < 0.05, "{finding:#?}");
+    assert_eq!(explanation.gpus[0].idle_because[0].why, "its own code ran");
+}

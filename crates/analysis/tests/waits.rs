@@ -180,6 +180,48 @@ fn a_culprit_that_waits_itself_is_followed_to_the_last_one() {
     assert!(finding.chain.edges().all(|edge| !edge.refs.is_empty()));
 }
 
+/// The thread that feeds the GPU gets its work from one that writes to a process before it hands over.
+#[test]
+fn a_thread_whose_producer_is_blocked_in_writing_suffers_from_who_does_not_read() {
+    let mut cast = None;
+    let explanation = training(|scene, thread, at| {
+        let (writer, reader, queue, pipe) = *cast.get_or_insert_with(|| {
+            let writer = scene.thread(ProcessId(1), 4712, "event_loop");
+            let queue = scene.target(TargetKind::Signal, "0x7f20");
+            (writer, scene.program(4800, "gzip"), queue, scene.target(TargetKind::Pipe, "pipe:[9]"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, queue, writer));
+        scene.stretch(writer, at, Off::on(WaitReason::Stream, 5 * MS + 900 * US, pipe, reader));
+        scene.in_kernel_function("anon_pipe_write");
+    })
+    .explained();
+    let finding = only(&explanation, "output-blocked");
+    assert_eq!(finding.culprit.as_ref().unwrap().pid, 4800);
+    let start = "Another thread of python (4711) was blocked in writing for 30 % of its time, until gzip (4800) read";
+    assert!(finding.summary.starts_with(start), "{}", finding.summary);
+}
+
+/// Stacks are taken now and then; here of one wait in four.
+#[test]
+fn a_child_that_holds_a_lock_again_and_again_is_not_waited_for_to_its_end() {
+    let (mut child, mut step) = (None, 0);
+    let explanation = training(|scene, thread, at| {
+        let child = *child.get_or_insert_with(|| {
+            let child = scene.program(4800, "keeper");
+            let process = scene.window.threads[&child].process;
+            scene.window.processes.get_mut(&process).unwrap().parent_pid = 4711;
+            child
+        });
+        scene.stretch(thread, at, Off { woken_by: Some(child), ..Off::blocked(WaitReason::Other, 6 * MS) });
+        step += 1;
+        if step % 4 == 0 {
+            scene.in_kernel_function("flock_lock_inode_wait");
+        }
+    })
+    .explained();
+    assert_eq!(only(&explanation, "lock-wait").impact.share, 0.3);
+}
+
 #[test]
 fn a_program_that_reads_from_processes_until_they_end_waits_for_processes() {
     let mut started = 4800;

@@ -7,7 +7,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use gpuwhy_testbed::left_out;
 use serde_json::Value;
 use support::{Finished, Place, needs_root, output};
 

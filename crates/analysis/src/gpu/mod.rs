@@ -4,7 +4,8 @@
 //! was idle; while a wait lasts it is busy: both are observed. Between the first piece of work and the wait for it nobody
 //! knows. There, a long time without calls is idle as far as it is longer than any wait was: that is inferred.
 //!
-//! A GPU that says itself how much it worked is believed: what is seen of its idle time then says only whose it is.
+//! A GPU that says itself how much it worked is believed: what is seen of its idle time then says only whose it is. Where
+//! hardly any is seen, because nobody waits for it, it is that of whoever asked nothing of it for long.
 //!
 //! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
@@ -52,6 +53,9 @@ const ERRORS: f64 = 2.0;
 /// Where the host was so late that no wait had to wait, a GPU is idle for about this part of what is not known.
 const IDLE_OF_STARVED: f64 = 0.5;
 
+/// Where less of the idle time is seen that a GPU says it had, what is seen says nothing about the rest.
+const LITTLE_SEEN: f64 = 0.1;
+
 /// One GPU in the window.
 #[derive(Debug, Default)]
 pub(crate) struct Gpu {
@@ -73,6 +77,8 @@ pub(crate) struct Gpu {
     pub idle: Vec<Idle>,
     /// When it was given work that was done as soon as it came, as far as that was seen.
     pub kept_up: Vec<Span>,
+    /// When it had work, and nothing more was asked of it for long.
+    pauses: Vec<Idle>,
     /// How much more there is of both.
     pub growth: f64,
     /// Nobody saw whether it got work, and nobody waited.
@@ -155,6 +161,7 @@ struct Asking {
     device: Device,
     states: States,
     inferred: Vec<Idle>,
+    pauses: Vec<Idle>,
     starved_ns: u64,
     kept_up: Vec<Span>,
 }
@@ -202,7 +209,7 @@ fn asking(
     let mut outstanding = Outstanding::new(window.from_ns, first);
     let longest_wait_ns = longest_wait(calls);
     let streams = Streams::of(calls);
-    let mut inferred = Vec::new();
+    let (mut inferred, mut pauses) = (Vec::new(), Vec::new());
     let mut last_ns = None;
     let mut last_call_ns = None;
     for (at_ns, moment) in moments(calls, sight) {
@@ -216,8 +223,10 @@ fn asking(
         };
         let (call, action) = calls[at];
         let is_begin = matches!(moment, Moment::Begin(_));
-        if let (true, Some(last_ns), Some(longest_ns)) = (is_begin, last_ns, longest_wait_ns) {
-            inferred.extend(pause(&outstanding, last_ns, at_ns, longest_ns, call.thread));
+        if let (true, Some(last_ns)) = (is_begin, last_ns) {
+            let pause = |longest_ns| pause(&outstanding, last_ns, at_ns, longest_ns, call.thread);
+            inferred.extend(longest_wait_ns.and_then(pause));
+            pauses.extend(pause(0));
         }
         match (action, is_begin) {
             (DeviceAction::Submit(stream), _) if last_ns.is_none() => outstanding.begin(at_ns, stream),
@@ -237,8 +246,9 @@ fn asking(
     let Followed { states, starved_ns, mut kept_up } = outstanding.finish(to_ns.min(window.to_ns));
     let is_seen = |span: &Span| !sight.dark.iter().any(|dark| overlaps(dark, span));
     inferred.retain(|idle| is_seen(&idle.span));
+    pauses.retain(|idle| is_seen(&idle.span));
     kept_up.retain(is_seen);
-    Asking { device, states: hide(states, &sight.dark), inferred, starved_ns, kept_up }
+    Asking { device, states: hide(states, &sight.dark), inferred, pauses, starved_ns, kept_up }
 }
 
 /// A wait begins with its call and ends with its return; calls of other threads come in between.
@@ -344,6 +354,7 @@ fn unite(device: Device, processes: &[Asking]) -> Gpu {
         if own.len() == 1 {
             gpu.inferred_idle_ns = one.inferred.iter().fold(0, |sum, idle| sum.saturating_add(idle.ns()));
             gpu.idle.extend(&one.inferred);
+            gpu.pauses.clone_from(&one.pauses);
             gpu.kept_up.clone_from(&one.kept_up);
         }
     }
@@ -412,9 +423,17 @@ impl Gpu {
     fn believe(&mut self, word: Word) {
         let all_ns = self.all_ns();
         let idle_ns = (word.idle() * all_ns as f64) as u64;
-        let seen_ns = self.idle_times_ns();
-        if seen_ns > idle_ns {
-            self.growth *= share(idle_ns, seen_ns);
+        let least_ns = (word.interval()[0] * all_ns as f64) as u64;
+        // Who hardly ever waits for a GPU does not see that it is idle: it is when nothing is asked of it for long.
+        let is_seen = self.idle_times_ns() as f64 >= LITTLE_SEEN * least_ns as f64;
+        if !is_seen {
+            self.idle.retain(|idle| idle.evidence == Evidence::Observed);
+            self.idle.append(&mut self.pauses);
+            self.idle.sort_by_key(|idle| idle.span.from_ns);
+        }
+        let (seen_ns, most_ns) = (self.idle_times_ns(), if is_seen { idle_ns } else { least_ns });
+        if seen_ns > most_ns {
+            self.growth *= share(most_ns, seen_ns);
         }
         (self.idle_ns, self.busy_ns, self.unknown_ns) = (idle_ns, all_ns.saturating_sub(idle_ns), 0);
         self.word = Some(word);

@@ -16,7 +16,7 @@
 //! memory. If pages come back again and again, memory is too small: raise the limit, or use less. Keep maps and large
 //! buffers instead of making them anew.
 
-use gpuwhy_model::{Chain, Evidence};
+use gpuwhy_model::{Chain, Evidence, TimePart};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -85,9 +85,11 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 /// What the thread computed in the kernel while the GPU was idle, where minor faults can account for it.
 fn minor_ns(case: &ThreadCase<'_, '_>) -> u64 {
     let times = case.thread.times;
-    let in_kernel = share(times.system_ns, times.running_ns());
+    // It may also run while it waits for the GPU.
+    let own_ns = case.thread.part_ns(TimePart::Application);
+    let in_kernel = share(times.system_ns, own_ns).min(1.0);
     let most_ns = if is_in_system_calls(case) { MOST_PER_FAULT_NS } else { MOST_PER_LARGE_FAULT_NS };
-    let by_faults = share(times.minor_faults.saturating_mul(most_ns), times.running_ns());
+    let by_faults = share(times.minor_faults.saturating_mul(most_ns), own_ns);
     if in_kernel.min(by_faults) < LEAST_IN_KERNEL {
         return 0;
     }

@@ -1,13 +1,17 @@
 //! Windows made by hand: a training loop with known truth, and what a test does to it.
 #![allow(dead_code)]
 
+use std::sync::Arc;
+
 use gpuwhy_apis::rows;
 use gpuwhy_model::{
-    Call, CpuTaker, Explanation, Finding, Histogram, KernelWork, LifeKind, ModuleId, OpId, Process, ProcessId,
-    ProcessLife, Severity, Span, StandsFor, Stretch, TargetId, TargetKind, ThreadId, ThreadTimes, WaitReason,
-    WaitTarget, WorkKind,
+    Call, CpuTaker, Explanation, Finding, Frame, FrameKind, Histogram, KernelWork, LifeKind, ModuleId, OpId, Process,
+    ProcessId, ProcessLife, PythonEnd, Severity, Span, StackId, StandsFor, Stretch, TargetId, TargetKind, ThreadId,
+    ThreadTimes, WaitReason, WaitTarget, WalkEnd, WorkKind,
 };
-use gpuwhy_window::{CallSecond, CallSum, Collective, Covered, Op, SessionFacts, Thread, ThreadSum, Window};
+use gpuwhy_window::{
+    CallSecond, CallSum, Collective, Covered, LoadedStack, Op, SessionFacts, Thread, ThreadSum, Window,
+};
 
 pub const START_NS: u64 = 1_790_000_000_000_000_000;
 pub const US: u64 = 1_000;
@@ -133,6 +137,23 @@ impl Scene {
             stack: None,
             waker_stack: None,
         });
+    }
+
+    /// Says what the kernel did in the stretch before.
+    pub fn in_kernel_function(&mut self, name: &str) {
+        let frame = Frame {
+            kind: FrameKind::Kernel,
+            function: name.to_owned(),
+            file: None,
+            line: None,
+            module: None,
+            address: 0,
+            is_inlined: false,
+        };
+        let (end, python_end) = (WalkEnd::Complete, PythonEnd::NotPython);
+        let id = StackId(self.window.stacks.len() as u32 + 1);
+        self.window.stacks.insert(id, LoadedStack { frames: vec![Arc::new(frame)], end, python_end, site: None });
+        self.window.stretches.rows.last_mut().expect("a stretch").stack = Some(id);
     }
 
     pub fn call(&mut self, thread: ThreadId, name: &str, start_ns: u64, duration_ns: u64) -> &mut Call {

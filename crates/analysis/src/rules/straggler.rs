@@ -11,7 +11,8 @@
 //! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. Ranks that ask
 //! within 2 ms of each other ask together. A rank that is late while the others have other work on the GPU holds nobody
 //! up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen say nothing, and
-//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it.
+//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it. One
+//! that waited for a CPU which other ranks had, or for its own GPU, is low: they may have taken turns.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
@@ -21,6 +22,7 @@ use std::collections::BTreeSet;
 
 use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, Severity, TimePart};
 
+use super::takers::Takers;
 use super::{Check, RULES, Rule, advice, blamed};
 use crate::case::{Draft, JobCase, ThreadCase, Verdict, edge, thread_culprit};
 use crate::class::WaitClass;
@@ -90,8 +92,9 @@ struct Late<'c> {
     cohort: &'c Cohort,
     /// In words.
     doing: String,
-    /// Its GPU worked for it meanwhile: whether it has more to do than others, or they took turns, is not known.
-    is_gpus: bool,
+    /// Its GPU worked for it meanwhile, or it waited for a CPU that other ranks had: whether it has more to do than others,
+    /// or they took turns, is not known.
+    is_shared: bool,
     /// What its own records say about that.
     own: Option<Finding>,
     places: Vec<Place>,
@@ -105,15 +108,16 @@ impl<'c> Late<'c> {
         let is_gpus = share(blame.gpu_worked_ns, blame.total_ns) > 0.5;
         let Some(culprit) = culprit.filter(|_| !is_gpus) else {
             let doing = if is_gpus { "waiting for its own GPU" } else { "not watched" };
-            return Self { rank, cohort, doing: doing.to_owned(), is_gpus, own: None, places: Vec::new() };
+            return Self { rank, cohort, doing: doing.to_owned(), is_shared: is_gpus, own: None, places: Vec::new() };
         };
+        let is_shared = culprit.main_activity() == Activity::Runqueue && !is_kept_from_its_cpu(case, cohort, rank);
         let own = own_cause(case, rank, culprit.main_activity());
         let places = match &own {
             Some(own) => own.r#where.clone(),
             None => blamed::culprit_places(situation, &culprit, rank.thread),
         };
         let doing = blamed::doing(situation, &culprit);
-        Self { rank, cohort, doing, is_gpus, own, places: places.iter().map(as_culprits).collect() }
+        Self { rank, cohort, doing, is_shared, own, places: places.iter().map(as_culprits).collect() }
     }
 }
 
@@ -162,7 +166,7 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
         places: late.places.clone(),
         calls_affected: last.late.len() as u64,
         backing: Backing { share: 1.0, records: last.late.len() as u64 },
-        most_severe: if late.is_gpus { Severity::Low } else { Severity::High },
+        most_severe: if late.is_shared { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))
 }
@@ -171,6 +175,17 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
 fn of_rank<'s, 'w>(case: &'s JobCase<'s, 'w>, rank: &Rank) -> impl Iterator<Item = &'s Dispatcher<'w>> {
     let process = case.situation.process_id(rank.thread);
     case.dispatchers.iter().filter(move |thread| thread.process_id == process)
+}
+
+/// Whether somebody who is no rank of the job had the CPU that a rank waited for. Ranks on too few CPUs take turns, and those
+/// of a virtual machine wait for its host.
+fn is_kept_from_its_cpu(case: &JobCase<'_, '_>, cohort: &Cohort, rank: &Rank) -> bool {
+    let situation = case.situation;
+    let takers = Takers::find(situation, rank.thread);
+    let is_rank =
+        |thread| cohort.ranks.iter().any(|one| situation.process_id(one.thread) == situation.process_id(thread));
+    let is_known = share(takers.known_ns(), takers.recorded_ns) > 0.5;
+    is_known && takers.most(situation).is_some_and(|most| !is_rank(most.thread))
 }
 
 /// Waits among the threads of a program that feed a GPU in turn. What others do to it is a cause of its own.

@@ -73,7 +73,6 @@ fn main() {
         &["fake_nccl.c"],
         &[
             "-fcf-protection=none",
-            "-mno-omit-leaf-frame-pointer",
             "-fno-omit-frame-pointer",
             "-Wl,-soname,libnccl.so.2",
         ],

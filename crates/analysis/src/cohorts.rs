@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpuwhy_model::{OpId, RecordKind, Reference, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
 
-/// Ranks that come so much later than others come together: hosts are not faster alike, and no two launches take equally long.
+/// Ranks that are no further apart come together: no two hosts are equally fast.
 const TOGETHER_NS: u64 = 2_000_000;
 
 /// So many of the operations to which a rank came latest are cited.

@@ -42,7 +42,7 @@ const MOST_PER_FAULT_NS: u64 = 3_000;
 const MOST_PER_LARGE_FAULT_NS: u64 = 300_000;
 
 /// Where calls of the kernel are made from.
-const MAKES_SYSTEM_CALLS: &[&str] = &["libc.so", "libc.musl", "libpthread", "ld-linux"];
+const MAKES_SYSTEM_CALLS: &[&str] = &["libc.so", "libc.musl", "libpthread", "ld-linux", "python", "libpython"];
 
 /// Of what the thread computes.
 const LEAST_IN_KERNEL: f64 = 0.5;
@@ -101,7 +101,7 @@ fn is_in_system_calls(case: &ThreadCase<'_, '_>) -> bool {
     let innermost = case.idle_places().into_iter().rfind(|place| place.line.is_none());
     innermost.is_none_or(|place| {
         let name = place.file.rsplit('/').next().unwrap_or_default();
-        MAKES_SYSTEM_CALLS.iter().any(|library| name.starts_with(library)) || name.starts_with("python")
+        MAKES_SYSTEM_CALLS.iter().any(|library| name.starts_with(library))
     })
 }
 

@@ -71,11 +71,7 @@ fn main() {
     compiler.library(
         "libnccl.so.2",
         &["fake_nccl.c"],
-        &[
-            "-fcf-protection=none",
-            "-fno-omit-frame-pointer",
-            "-Wl,-soname,libnccl.so.2",
-        ],
+        &["-fcf-protection=none", "-fno-omit-frame-pointer", "-Wl,-soname,libnccl.so.2"],
     );
     compiler.library("libnvidia-ml.so.1", &["fake_nvml.c"], &["-Wl,-soname,libnvidia-ml.so.1"]);
     compiler.program("ranks", &["ranks.c"], &[], &["libnccl.so.2"]);

@@ -28,7 +28,7 @@ static __always_inline bool is_needless(struct tcp_sock *sock)
 {
 	__u32 all = BPF_CORE_READ(sock, total_retrans);
 
-	return all > 1 && 4 * BPF_CORE_READ(sock, dsack_dups) >= 3 * (all - 1);
+	return all > 3 && 4 * BPF_CORE_READ(sock, dsack_dups) >= 3 * (all - 1);
 }
 
 SEC("tp_btf/tcp_retransmit_skb")

@@ -4,7 +4,8 @@ NCCL, whose ranks share the one GPU (ddp_rank.py), and compares what `gpuwhy exp
     python3 bench/gpu/stragglers.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--seconds 4] [--seeds 1]
                                     [--faults none,sleep,...] [--minutes 8] [--ahead 2] [--keep]
 
-A job has the GPU to itself; the next ones import meanwhile, each under its own tracer. Prints the table last and writes stragglers.json after each run; with --keep the traces too. Needs root.
+A job has the GPU to itself; the next ones import meanwhile, each under its own tracer. Prints the table last and writes
+stragglers.json after each run; with --keep the traces too. Needs root.
 
     python3 bench/gpu/stragglers.py --report docs/results/gpu-stragglers.json > docs/stragglers.md
 """

@@ -93,18 +93,27 @@ impl Drop for Server {
     }
 }
 
-/// The first grave finding about a client of such a server, and its trace.
+/// What a program that uses the GPU says on the client's host, where it is traced.
+fn traced(hosts: &Hosts, place: &Place, name: &str, arguments: &[&str]) -> String {
+    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
+    command.args(["trace", "--out", place.file().to_str().unwrap(), "--", "python3", "-B"]);
+    command.arg(program(name)).arg(place.testbed.libcuda()).args(arguments);
+    let (code, said, log) = output(command);
+    assert_eq!(code, 0, "{log}");
+    said
+}
+
+fn explanation(place: &Place) -> Value {
+    let (code, said, log) = output(support::gpuwhy(&["explain", place.file().to_str().unwrap(), "--json"]));
+    assert_eq!(code, 0, "{log}");
+    serde_json::from_str(&said).unwrap()
+}
+
+/// What is told of a client of such a server, and its trace.
 fn explained(hosts: &Hosts, place: &Place, late_ms: u32) -> (Value, Finished) {
     let _server = Server::start(hosts, late_ms);
-    let file = place.file();
-    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
-    command.args(["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
-    command.arg(program("asks_another_host.py")).arg(place.testbed.libcuda()).args([SECONDS, SERVER, PORT]);
-    let (code, _, log) = output(command);
-    assert_eq!(code, 0, "{log}");
-    let (code, said, log) = output(support::gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
-    assert_eq!(code, 0, "{log}");
-    (serde_json::from_str(&said).unwrap(), Finished::open(&file, Vec::new()))
+    traced(hosts, place, "asks_another_host.py", &[SECONDS, SERVER, PORT]);
+    (explanation(place), Finished::open(&place.file(), Vec::new()))
 }
 
 #[test]
@@ -140,16 +149,11 @@ fn root_a_server_that_is_late_on_a_good_link_is_not_blamed_on_the_network() {
 /// Two ranks of a job on two hosts: what is told of them, and the process of the second one.
 fn explained_ranks(hosts: &Hosts, late_ms: &str) -> (Value, u64) {
     let place = Place::new();
-    let file = place.file();
-    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
-    command.args(["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
-    command.arg(program("ranks_over_tcp.py")).arg(place.testbed.libcuda()).arg("8").arg(place.testbed.libnccl());
-    command.arg(format!("/var/run/netns/{}", hosts.server)).args([SERVER, PORT, late_ms]);
-    let (code, second, log) = output(command);
-    assert_eq!(code, 0, "{log}");
-    let (code, said, log) = output(support::gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
-    assert_eq!(code, 0, "{log}");
-    (serde_json::from_str(&said).unwrap(), second.trim().parse().unwrap())
+    let libnccl = place.testbed.libnccl();
+    let server = format!("/var/run/netns/{}", hosts.server);
+    let arguments = ["8", libnccl.to_str().unwrap(), &server, SERVER, PORT, late_ms];
+    let second = traced(hosts, &place, "ranks_over_tcp.py", &arguments);
+    (explanation(&place), second.trim().parse().unwrap())
 }
 
 fn found<'e>(explanation: &'e Value, cause: &str) -> Option<&'e Value> {
@@ -180,15 +184,10 @@ fn root_ranks_that_are_slow_on_a_good_link_are_not_blamed_on_the_network() {
 #[test]
 fn root_segments_that_are_sent_again_although_they_came_are_no_loss() {
     let (hosts, place) = (Hosts::new(), Place::new());
-    let file = place.file();
-    let mut command = hosts.command(&hosts.client, env!("CARGO_BIN_EXE_gpuwhy"));
-    command.args(["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
-    command.arg(program("writes_to_who_does_not_read.py")).arg(place.testbed.libcuda()).arg(SECONDS);
-    let (code, said, log) = output(command);
-    assert_eq!(code, 0, "{log}");
+    let said = traced(&hosts, &place, "writes_to_who_does_not_read.py", &[SECONDS]);
     let again: i64 = said.trim().parse().unwrap();
     assert!(again >= 20, "{again}");
-    let trace = Finished::open(&file, Vec::new());
+    let trace = Finished::open(&place.file(), Vec::new());
     let lost = trace.number("SELECT count(*) FROM tcp_events");
     // Of the first ones nobody has said yet that they came.
     assert!(lost <= 4, "{lost} of {again}");

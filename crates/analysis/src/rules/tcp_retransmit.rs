@@ -6,9 +6,12 @@
 //! too. Whoever happens to run at that moment has nothing to do with it: the socket tells whose it is.
 //!
 //! A thread that waits for a collective operation waits for the network through others: there, segments count that any rank
-//! of the job sent again during the wait.
+//! of the job sent again during the wait, after the last rank had asked for the operation.
 //!
 //! # When it is not reported
+//! A connection whose other end says that it had most of what was sent again has lost nothing: TCP asks this way whether a
+//! peer that is silent is still there.
+//!
 //! A peer that is slow is `net-wait`, also where a few segments are sent again now and then: they must fall into most of the
 //! time that was waited.
 //!

@@ -39,16 +39,9 @@ pub(crate) struct Hang<'w> {
     pub waiting: Vec<&'w Collective>,
     /// Who keeps them waiting.
     pub missing: Vec<&'w Collective>,
+    /// All ranks of the communicator, in their order, also those that are done with it.
+    pub ranks: Vec<&'w Collective>,
     pub waited_ns: u64,
-}
-
-impl<'w> Hang<'w> {
-    /// All its ranks, in their order.
-    pub fn ranks(&self) -> Vec<&'w Collective> {
-        let mut ranks: Vec<&Collective> = self.waiting.iter().chain(&self.missing).copied().collect();
-        ranks.sort_by_key(|one| one.rank);
-        ranks
-    }
 }
 
 /// What a rank has been doing since its last operation.
@@ -82,7 +75,7 @@ fn find<'w>(situation: &Situation<'w>, lasts: &[&'w Collective]) -> Option<Hang<
     if waited_ns < HANG_NS {
         return None;
     }
-    let hang = |kind, waiting, missing| Some(Hang { kind, waiting, missing, waited_ns });
+    let hang = |kind, waiting, missing| Some(Hang { kind, waiting, missing, ranks: lasts.to_vec(), waited_ns });
     let is_inside = |one: &&Collective| is_inside(situation, one);
     let have_left = |one: &&Collective| others_have_left(situation, one);
     if missing.is_empty() && asked.iter().all(|one| one.done_ns.is_none()) {

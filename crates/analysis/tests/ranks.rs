@@ -243,20 +243,38 @@ fn ranks_that_are_stuck_with_others_that_are_not_traced_are_told_as_that() {
 
 #[test]
 fn a_rank_that_does_not_come_out_of_an_operation_keeps_the_others_waiting_in_the_next() {
-    let explanation = all_in_waits(|scene| {
+    let explanation = only_the_second_is_inside(|scene, rank, thread| {
+        scene.all_reduce(thread, 2 * S + 41 * MS, rank, RANKS, 51);
+        stands(scene, thread, 2 * S + 42 * MS);
+    });
+    let first = &explanation.findings[0];
+    assert!(first.summary.starts_with("Rank 1 of 3 does not come out of an operation"), "{explanation:#?}");
+    assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
+}
+
+/// Those who are out of it wait for nobody yet. What they do tells as much.
+#[test]
+fn all_ranks_are_told_where_one_does_not_come_out_the_one_that_is_inside_first() {
+    let explanation = only_the_second_is_inside(|_, _, _| {});
+    let hang = &explanation.findings[0];
+    assert!(hang.summary.starts_with("Rank 1 of 3 does not come out of an operation"), "{explanation:#?}");
+    let steps = hang.chain.edges().map(|edge| edge.what.as_str());
+    let ranks: Vec<&str> = steps.skip(2).map(|what| &what[.."rank 0,".len()]).collect();
+    assert_eq!(ranks, ["rank 1,", "rank 0,", "rank 2,"], "{hang:#?}");
+}
+
+/// The last operation is over for all ranks but the second. What the others do then.
+fn only_the_second_is_inside(then: impl Fn(&mut Scene, u32, ThreadId)) -> Explanation {
+    all_in_waits(|scene| {
         scene.window.standstills.retain(|one| one.thread == ThreadId(2));
         for (rank, thread) in [(0, ThreadId(1)), (2, ThreadId(3))] {
             let asked = scene.window.collectives.rows.iter().find(|one| (one.rank, one.sequence) == (rank, 50));
             let asked_ns = asked.unwrap().start_ns - START_NS;
             scene.call(thread, "ncclAllReduce", asked_ns, 10 * US);
             scene.sync(thread, asked_ns + MS, 15 * MS);
-            scene.all_reduce(thread, 2 * S + 41 * MS, rank, RANKS, 51);
-            stands(scene, thread, 2 * S + 42 * MS);
+            then(scene, rank, thread);
         }
-    });
-    let first = &explanation.findings[0];
-    assert!(first.summary.starts_with("Rank 1 of 3 does not come out of an operation"), "{explanation:#?}");
-    assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
+    })
 }
 
 #[test]

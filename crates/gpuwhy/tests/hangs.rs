@@ -33,8 +33,11 @@ fn ranks_at_work(file: &Path) -> Option<Vec<i32>> {
     Some(answer.rows.iter().map(pid).collect::<Vec<_>>()).filter(|pids| pids.len() == RANKS)
 }
 
-/// What is told of a job that hangs, while it does, and the process of its second rank.
-fn told(place: &Place, job: &Command) -> (Json, i32) {
+/// A hang is told with all that there is to say when it is this old.
+const TOLD_WITHIN_NS: u64 = 10_000_000_000;
+
+/// What is told of a job that hangs, while it does, once it is whole or late, and the process of its second rank.
+fn told(place: &Place, job: &Command, is_whole: impl Fn(&Json) -> bool) -> (Json, i32) {
     let file = place.file();
     let mut command = gpuwhy(&["trace", "--live", "never", "--out", file.to_str().unwrap(), "--"]);
     command.arg(job.get_program()).args(job.get_args()).env("LD_LIBRARY_PATH", place.testbed.dir());
@@ -47,7 +50,9 @@ fn told(place: &Place, job: &Command) -> (Json, i32) {
         let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
         let explanation: Json = serde_json::from_str(&said).ok()?;
         let findings = explanation["findings"].as_array()?;
-        findings.iter().find(|finding| finding["cause"] == "collective-hang").cloned()
+        let hang = findings.iter().find(|finding| finding["cause"] == "collective-hang")?;
+        let is_late = hang["impact"]["lost_ns"].as_u64()? > TOLD_WITHIN_NS;
+        (is_whole(hang) || is_late).then(|| hang.clone())
     });
     drop(ranks);
     tracing.wait_exit();
@@ -59,7 +64,7 @@ fn root_a_rank_that_stops_leaves_the_others_hanging_and_is_named() {
     needs_root();
     let place = Place::new();
     let job = Ranks { ranks: RANKS as u32, rounds: 100_000, late_ms: 1, stops_at: 30, ..Ranks::default() };
-    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()));
+    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()), |_| true);
     assert_eq!((&hang["culprit"]["pid"], &hang["severity"]), (&stopped.into(), &"high".into()), "{hang:#}");
     assert_ne!(hang["victim"]["pid"], stopped, "{hang:#}");
 }
@@ -72,14 +77,14 @@ fn hangs(kind: &str, summary: &str, has_culprit: bool) {
     let mut job = Command::new("python3");
     job.arg("-B").arg(&program).arg(place.testbed.libcuda()).arg("120");
     job.arg(place.testbed.libnccl()).args([kind, &RANKS.to_string()]);
-    let (hang, second) = told(&place, &job);
+    let source = std::fs::read_to_string(&program).unwrap();
+    let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {kind}"))).unwrap();
+    let (hang, second) = told(&place, &job, |hang| has_line_of_each_rank(hang, line));
     let (said, culprit) = (hang["summary"].as_str().unwrap(), &hang["culprit"]["pid"]);
     assert!(said.contains(summary), "{hang:#}");
     assert_eq!(culprit, &if has_culprit { Json::from(second) } else { Json::Null }, "{hang:#}");
     eprintln!("told after {} ms: {said}", hang["impact"]["lost_ns"].as_u64().unwrap() / 1_000_000);
     // Walks that take too long are left out.
-    let source = std::fs::read_to_string(&program).unwrap();
-    let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {kind}"))).unwrap();
     let has_lines = has_line_of_each_rank(&hang, line).then_some(()).ok_or_else(|| format!("{hang:#}"));
     machine.expect("lines of ranks that hang", has_lines);
 }

@@ -72,7 +72,9 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let of_all = |hang: &Hang<'_>| {
         // Who is inside alone waits for itself.
         let victims = if hang.waiting.is_empty() { &hang.missing } else { &hang.waiting };
-        let ranks = hang.ranks().into_iter().take(MOST_RANKS);
+        let is_missing = |one: &Collective| hang.missing.iter().any(|missing| missing.rank == one.rank);
+        let (missing, others): (Vec<&Collective>, Vec<_>) = hang.ranks.iter().partition(|one| is_missing(one));
+        let ranks = missing.into_iter().chain(others).take(MOST_RANKS);
         let ranks: Vec<_> = ranks.map(|one| does(case.situation, one)).collect();
         let found = |one: &&Collective| Verdict::Found(Box::new(finding(case.situation, hang, &ranks, one)));
         victims.iter().map(found).collect::<Vec<_>>()

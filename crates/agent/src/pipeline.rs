@@ -13,7 +13,7 @@ use gpuwhy_model::{
 use hashbrown::{HashMap, HashSet};
 
 use crate::clock::{Clock, Reading};
-use crate::collectives::Collectives;
+use crate::collectives::{Collectives, Told};
 use crate::items::{Counted, Item, RungNews, ThreadReport, Tick, Usage};
 use crate::processes::{Introduction, Processes};
 use crate::stacks::StackNumbers;
@@ -133,13 +133,16 @@ impl Pipeline {
         calls.sort_unstable_by_key(|(_, call)| {
             (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some())
         });
-        let mut done = Vec::new();
+        let mut told = Told::default();
         for (pid, call) in &calls {
-            self.collectives.see(*pid, call, &self.meanings[call.op.0 as usize], &mut done);
+            self.collectives.see(*pid, call, &self.meanings[call.op.0 as usize], &mut told);
         }
-        let HeldUp { stretches, work, requests, retransmits } = held_up;
+        let HeldUp { stretches, work, requests, retransmits, gone } = held_up;
+        gone.iter().for_each(|pid| self.collectives.process_gone(*pid));
         push_unless_empty(&mut rows, calls.into_iter().map(|(_, call)| call).collect(), Row::Calls);
-        push_unless_empty(&mut rows, done, Row::CollectiveWaits);
+        push_unless_empty(&mut rows, told.captures, Row::CollectiveCaptures);
+        push_unless_empty(&mut rows, told.replays, Row::CollectiveReplays);
+        push_unless_empty(&mut rows, told.waits, Row::CollectiveWaits);
         push_unless_empty(&mut rows, stretches, Row::Stretches);
         push_unless_empty(&mut rows, work, Row::KernelWork);
         push_unless_empty(&mut rows, requests, Row::IoRequests);
@@ -189,7 +192,7 @@ impl Pipeline {
                     LifeKind::Fork | LifeKind::OomKill => return,
                 }
                 self.waits.process_gone(life.pid);
-                self.collectives.process_gone(life.pid);
+                held_up.gone.push(life.pid);
             }
             Record::Sample(sample) => {
                 let at_ns = self.clock.unix_ns(sample.at_ns);
@@ -408,6 +411,8 @@ struct HeldUp {
     work: Vec<KernelWork>,
     requests: Vec<IoRequest>,
     retransmits: Vec<TcpEvent>,
+    /// Processes whose last calls may come later.
+    gone: Vec<u32>,
 }
 
 /// Whether something that goes on has become another [`LONG_NS`] older since the last look.

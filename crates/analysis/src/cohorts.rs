@@ -76,7 +76,7 @@ pub(crate) fn whole_operations(window: &Window) -> Vec<Vec<&Collective>> {
     for one in &window.collectives.rows {
         operations.entry((one.communicator, one.sequence)).or_default().push(one);
     }
-    operations.into_values().filter_map(whole).collect()
+    operations.into_values().filter_map(whole).filter(|asked| is_possible(window, asked)).collect()
 }
 
 fn whole(mut asked: Vec<&Collective>) -> Option<Vec<&Collective>> {
@@ -86,6 +86,17 @@ fn whole(mut asked: Vec<&Collective>) -> Option<Vec<&Collective>> {
     asked.retain(|one| seen.insert(one.rank));
     let is_whole = asked.len() > 1 && asked.iter().all(|one| asked.len() as u64 == u64::from(one.ranks));
     is_whole.then_some(asked)
+}
+
+/// Nobody is done before the last one has asked. Where that is not so, a launch of a graph was not seen, and those that were
+/// do not belong together.
+fn is_possible(window: &Window, asked: &[&Collective]) -> bool {
+    let Some(last) = asked.last() else { return false };
+    let is_early = |one: &&Collective| {
+        let error_ns = clock_error_ns(window, one, last).unwrap_or(u64::MAX);
+        one.done_ns.is_some_and(|done_ns| done_ns.saturating_add(error_ns) < last.start_ns)
+    };
+    last.has_root || !asked.iter().any(is_early)
 }
 
 /// Of operations of which not all ranks were seen, nobody knows who came late. Nor is it known of ranks whose clocks differ by

@@ -183,15 +183,15 @@ const APIS: &[Api] = apis! {
         <- "cudaStreamBeginCapture" { stream: Arg(0) };
     Graph Capture "cuStreamBeginCaptureToGraph" ["cuStreamBeginCaptureToGraph" "cuStreamBeginCaptureToGraph_ptsz"]
         <- "cudaStreamBeginCaptureToGraph" { handle: Arg(1), stream: Arg(0) };
-    Graph "cuStreamEndCapture" ["cuStreamEndCapture" "cuStreamEndCapture_ptsz"] <- "cudaStreamEndCapture"
+    Graph Captured "cuStreamEndCapture" ["cuStreamEndCapture" "cuStreamEndCapture_ptsz"] <- "cudaStreamEndCapture"
         { handle: Out(1), stream: Arg(0) };
     Graph Instantiate "cuGraphInstantiate" ["cuGraphInstantiate" "cuGraphInstantiate_v2"] <- "cudaGraphInstantiate"
-        { handle: Out(0) };
+        { handle: Out(0), address: Arg(1) };
     Graph Instantiate "cuGraphInstantiateWithFlags" ["cuGraphInstantiateWithFlags"] <- "cudaGraphInstantiateWithFlags"
-        { handle: Out(0) };
+        { handle: Out(0), address: Arg(1) };
     Graph Instantiate "cuGraphInstantiateWithParams"
         ["cuGraphInstantiateWithParams" "cuGraphInstantiateWithParams_ptsz"] <- "cudaGraphInstantiateWithParams"
-        { handle: Out(0) };
+        { handle: Out(0), address: Arg(1) };
     Graph Launch Async "cuGraphLaunch" ["cuGraphLaunch" "cuGraphLaunch_ptsz"] <- "cudaGraphLaunch"
         { handle: Arg(0), stream: Arg(1) };
     Graph Async "cuGraphUpload" ["cuGraphUpload" "cuGraphUpload_ptsz"] <- "cudaGraphUpload"

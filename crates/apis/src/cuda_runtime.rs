@@ -144,12 +144,12 @@ const APIS: &[Api] = apis! {
     Graph Capture "cudaStreamBeginCapture" ["cudaStreamBeginCapture" "cudaStreamBeginCapture_ptsz"] { stream: Arg(0) };
     Graph Capture "cudaStreamBeginCaptureToGraph" ["cudaStreamBeginCaptureToGraph" "cudaStreamBeginCaptureToGraph_ptsz"]
         { handle: Arg(1), stream: Arg(0) };
-    Graph "cudaStreamEndCapture" ["cudaStreamEndCapture" "cudaStreamEndCapture_ptsz"]
+    Graph Captured "cudaStreamEndCapture" ["cudaStreamEndCapture" "cudaStreamEndCapture_ptsz"]
         { handle: Out(1), stream: Arg(0) };
-    Graph Instantiate "cudaGraphInstantiate" ["cudaGraphInstantiate"] { handle: Out(0) };
-    Graph Instantiate "cudaGraphInstantiateWithFlags" ["cudaGraphInstantiateWithFlags"] { handle: Out(0) };
+    Graph Instantiate "cudaGraphInstantiate" ["cudaGraphInstantiate"] { handle: Out(0), address: Arg(1) };
+    Graph Instantiate "cudaGraphInstantiateWithFlags" ["cudaGraphInstantiateWithFlags"] { handle: Out(0), address: Arg(1) };
     Graph Instantiate "cudaGraphInstantiateWithParams"
-        ["cudaGraphInstantiateWithParams" "cudaGraphInstantiateWithParams_ptsz"] { handle: Out(0) };
+        ["cudaGraphInstantiateWithParams" "cudaGraphInstantiateWithParams_ptsz"] { handle: Out(0), address: Arg(1) };
     Graph Launch Async "cudaGraphLaunch" ["cudaGraphLaunch" "cudaGraphLaunch_ptsz"] { handle: Arg(0), stream: Arg(1) };
     Graph Async "cudaGraphUpload" ["cudaGraphUpload" "cudaGraphUpload_ptsz"] { handle: Arg(0), stream: Arg(1) };
     Graph "cudaGraphExecUpdate" ["cudaGraphExecUpdate"] { handle: Arg(0) };

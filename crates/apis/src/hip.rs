@@ -120,10 +120,10 @@ const APIS: &[Api] = apis! {
 
     // Graphs.
     Graph Capture "hipStreamBeginCapture" ["hipStreamBeginCapture" "hipStreamBeginCapture_spt"] { stream: Arg(0) };
-    Graph "hipStreamEndCapture" ["hipStreamEndCapture" "hipStreamEndCapture_spt"] { handle: Out(1), stream: Arg(0) };
-    Graph Instantiate "hipGraphInstantiate" ["hipGraphInstantiate"] { handle: Out(0) };
-    Graph Instantiate "hipGraphInstantiateWithFlags" ["hipGraphInstantiateWithFlags"] { handle: Out(0) };
-    Graph Instantiate "hipGraphInstantiateWithParams" ["hipGraphInstantiateWithParams"] { handle: Out(0) };
+    Graph Captured "hipStreamEndCapture" ["hipStreamEndCapture" "hipStreamEndCapture_spt"] { handle: Out(1), stream: Arg(0) };
+    Graph Instantiate "hipGraphInstantiate" ["hipGraphInstantiate"] { handle: Out(0), address: Arg(1) };
+    Graph Instantiate "hipGraphInstantiateWithFlags" ["hipGraphInstantiateWithFlags"] { handle: Out(0), address: Arg(1) };
+    Graph Instantiate "hipGraphInstantiateWithParams" ["hipGraphInstantiateWithParams"] { handle: Out(0), address: Arg(1) };
     Graph Launch Async "hipGraphLaunch" ["hipGraphLaunch" "hipGraphLaunch_spt"] { handle: Arg(0), stream: Arg(1) };
     Graph Async "hipGraphUpload" ["hipGraphUpload"] { handle: Arg(0), stream: Arg(1) };
     Graph "hipGraphExecUpdate" ["hipGraphExecUpdate"] { handle: Arg(0) };

@@ -93,7 +93,7 @@ pub struct Reads {
     /// The product of these, at most three, is the number of bytes the call moves, sets or allocates.
     pub bytes: &'static [Operand],
     pub stream: Operand,
-    /// The memory that is allocated or freed.
+    /// The memory that is allocated or freed, or the graph that is made ready.
     pub address: Operand,
     /// The kernel, graph, module, event or context handle.
     pub handle: Operand,

@@ -17,6 +17,8 @@ pub(crate) enum Word {
     Managed,
     /// Begins to capture a graph.
     Capture,
+    /// Ends the capture of a graph.
+    Captured,
     /// Makes a graph ready.
     Instantiate,
 }
@@ -32,6 +34,7 @@ pub(crate) const fn meaning(class: CallClass, words: &[Word]) -> Meaning {
             Word::Host => meaning.memory = Some(MemoryKind::Host),
             Word::Managed => meaning.memory = Some(MemoryKind::Managed),
             Word::Capture => meaning.graph_step = Some(GraphStep::Capture),
+            Word::Captured => meaning.graph_step = Some(GraphStep::Captured),
             Word::Instantiate => meaning.graph_step = Some(GraphStep::Instantiate),
         }
         at += 1;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpuwhy_store::Value;
-use gpuwhy_testbed::{Operation, Ranks, left_out};
+use gpuwhy_testbed::{Operation, Ranks, Undisturbed, left_out};
 use support::{Finished, Place, gpuwhy, needs_root, output, stolen_ns, wait_until};
 
 /// Runs a job under a tracer that starts it.
@@ -225,4 +225,53 @@ fn root_each_operation_has_the_wait_that_covers_it() {
          WHERE done_ns < asked_ns",
     );
     assert_eq!(early, 0);
+}
+
+/// Launches of a graph in each of which the second of three ranks is late.
+const LAUNCHES: i64 = 100;
+
+/// A call that is captured asks for nothing. Each launch of its graph does.
+#[test]
+fn root_operations_in_a_graph_are_told_with_each_launch_of_it_and_who_is_late_to_that() {
+    needs_root();
+    let (place, machine) = (Place::new(), Undisturbed::since_now());
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/graph_ranks.py");
+    let (file, driver, nccl) = (place.file(), place.testbed.libcuda(), place.testbed.libnccl());
+    let mut command = gpuwhy(&["trace", "--budget", "0", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
+    command.arg(&program).arg(driver).arg(LAUNCHES.to_string()).arg(nccl).args(["3", "20"]);
+    let (code, _, log) = output(command);
+    assert_eq!(code, 0, "{log}");
+    let finished = Finished::open(&file, vec![log]);
+    let captured =
+        "SELECT count(*), count(DISTINCT capture_began_ns) FROM nccl_events WHERE capture_began_ns IS NOT NULL";
+    assert_eq!(finished.rows(captured), [[Value::Integer(6), Value::Integer(3)]]);
+    let of_ranks = "SELECT rank, nranks, count(*), count(DISTINCT replay), max(replay), min(operations), max(bytes), sum(wait_ns > 0)
+        FROM nccl_replays GROUP BY rank, nranks, seq, comm_id_hash ORDER BY rank";
+    let known = [3, LAUNCHES, LAUNCHES, LAUNCHES - 1, 2, 8 << 20, LAUNCHES];
+    let wanted =
+        [0, 1, 2].map(|rank| [&[rank], &known[..]].concat().into_iter().map(Value::Integer).collect::<Vec<_>>());
+    assert_eq!(finished.rows(of_ranks), wanted);
+    let early = finished.number(
+        "SELECT count(*) FROM (SELECT max(timestamp_ns) AS asked_ns, min(done_ns) AS done_ns FROM nccl_replays GROUP BY replay)
+         WHERE done_ns < asked_ns",
+    );
+    assert_eq!(early, 0);
+    let late = finished.number("SELECT DISTINCT pid FROM nccl_replays WHERE rank = 1");
+    let source = std::fs::read_to_string(&program).unwrap();
+    let line = 1 + source.lines().position(|line| line.ends_with("# late")).unwrap();
+    let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let first = &said["findings"][0];
+    let is_line = |place: &serde_json::Value| {
+        place["line"] == line && place["file"].as_str().unwrap().ends_with("graph_ranks.py")
+    };
+    let is_so = first["cause"] == "straggler"
+        && first["culprit"]["pid"] == late
+        && first["where"].as_array().is_some_and(|places| places.iter().any(is_line));
+    machine.expect("who is late to a graph", is_so.then_some(()).ok_or_else(|| format!("{said:#}")));
+    let (_, said, _) = output(gpuwhy(&["ask", "--db", file.to_str().unwrap(), "collectives", "--json"]));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let (worst, sum) = (&said["ranks"][0], 1 + 2 * LAUNCHES);
+    assert_eq!((&worst["operations"], &worst["complete"]), (&sum.into(), &(1 + LAUNCHES).into()), "{said:#}");
+    assert_eq!(worst["pid"], late, "{said:#}");
 }

@@ -59,7 +59,7 @@ pub struct Call {
     /// The module the call was issued from.
     pub caller: Option<ModuleId>,
     pub bytes: Option<u64>,
-    /// The memory the call allocated or freed.
+    /// The memory the call allocated or freed, or the graph it made ready.
     pub address: Option<u64>,
     pub ret_code: i32,
     /// Start of the traced call this one was made inside of, by the same thread.

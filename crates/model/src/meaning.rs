@@ -39,6 +39,8 @@ words! {
     GraphStep {
         /// From now on, calls are recorded in place of being done.
         Capture = "capture",
+        /// What was recorded is a graph.
+        Captured = "captured",
         /// What was recorded is made ready for launches.
         Instantiate = "instantiate",
     }

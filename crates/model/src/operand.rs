@@ -85,6 +85,12 @@ impl OwnOperands {
 }
 
 impl OwnValues {
+    /// What was read of the operand with a name.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        let at = self.of.operands.iter().position(|operand| operand.column.name == name)?;
+        *self.values.get(at)?
+    }
+
     /// The values as a row has them.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'static>> {
         self.of.operands.iter().zip(&self.values).map(|(operand, value)| operand.cell(*value))

@@ -4,9 +4,10 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallStats, CollectiveWait, IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning,
-    ModuleId, Note, OpId, Process, ProcessId, ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks,
-    Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Totals, WaitTarget,
+    AgentUsage, Call, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, IoRequest, IoUsage, KernelWork,
+    Label, Layer, Losses, Meaning, ModuleId, Note, OpId, Process, ProcessId, ProcessLife, RungChange, Sample, Stack,
+    StackId, StackSample, StackWalks, Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Totals,
+    WaitTarget,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +15,8 @@ pub enum Row {
     Name(Name),
     /// In the order of their starts; a call comes before those made inside of it.
     Calls(Vec<Call>),
+    CollectiveCaptures(Vec<CollectiveCapture>),
+    CollectiveReplays(Vec<CollectiveReplay>),
     CollectiveWaits(Vec<CollectiveWait>),
     Stretches(Vec<Stretch>),
     KernelWork(Vec<KernelWork>),
@@ -115,6 +118,8 @@ impl Row {
     pub fn len(&self) -> usize {
         match self {
             Self::Calls(rows) => rows.len(),
+            Self::CollectiveCaptures(rows) => rows.len(),
+            Self::CollectiveReplays(rows) => rows.len(),
             Self::CollectiveWaits(rows) => rows.len(),
             Self::Stretches(rows) => rows.len(),
             Self::KernelWork(rows) => rows.len(),
@@ -141,6 +146,8 @@ impl Row {
         matches!(
             self,
             Self::Calls(_)
+                | Self::CollectiveCaptures(_)
+                | Self::CollectiveReplays(_)
                 | Self::CollectiveWaits(_)
                 | Self::Stretches(_)
                 | Self::KernelWork(_)

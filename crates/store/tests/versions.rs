@@ -4,7 +4,8 @@
 //! allocations of two threads over three seconds. From version 2 on the last second of launches is sampled, from version 3
 //! on there are six stretches, an ioctl and a request to a disk, from version 4 on two stacks that calls and waits cite, and
 //! version 5, which was made of version 4 by the last gpuwhy with it, has three samples and a label. Version 6 was made of
-//! version 5 in the same way.
+//! version 5 in the same way, and so was version 7 of that, which has a wait for an operation, a thread that stands still and a
+//! TCP event.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +19,7 @@ use support::*;
 use tempfile::TempDir;
 
 /// Versions that there is a file of.
-const OLDER: &[u32] = &[1, 2, 3, 4, 5, 6];
+const OLDER: &[u32] = &[1, 2, 3, 4, 5, 6, 7];
 
 /// Questions whose answers are the same before and after a migration.
 const QUESTIONS: &[&str] = &[
@@ -91,12 +92,21 @@ const QUESTIONS_OF_6: &[&str] = &[
     "SELECT bucket_ns, tid, minor_faults, system_ns FROM thread_times ORDER BY bucket_ns",
 ];
 
+/// The same of what is new in version 7.
+const QUESTIONS_OF_7: &[&str] = &[
+    "SELECT * FROM collective_waits",
+    "SELECT * FROM unfinished",
+    "SELECT * FROM tcp_events",
+    "SELECT clock_shift_ns FROM sessions WHERE id = 1",
+];
+
 /// Views that files have since a version.
 const NEW: &[(u32, &[&str])] = &[
     (3, &["sched_events", "kernel_events", "io_events", "io_stats"]),
     (4, &["stack_lines", "call_sites", "wait_sites", "waker_sites", "run_sites", "stack_stats"]),
     (5, &["sample_values", "labels"]),
     (6, &["split_ranks"]),
+    (8, &["nccl_replays"]),
 ];
 
 const STACKS_SINCE: u32 = 4;
@@ -107,7 +117,8 @@ fn views_without(found: u32) -> impl Iterator<Item = &'static str> {
 }
 
 fn questions_of(found: u32) -> Vec<&'static str> {
-    let all = [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4, QUESTIONS_OF_5, QUESTIONS_OF_6];
+    let all =
+        [QUESTIONS, QUESTIONS_OF_2, QUESTIONS_OF_3, QUESTIONS_OF_4, QUESTIONS_OF_5, QUESTIONS_OF_6, QUESTIONS_OF_7];
     all[..found as usize].concat()
 }
 
@@ -185,7 +196,8 @@ fn what_an_older_file_does_not_have_is_a_clear_error() {
             3 => "waker_stack_id FROM sched_events",
             4 => "is_launch FROM ops",
             5 => "seq FROM nccl_events",
-            6.. => "clock_shift_ns FROM sessions",
+            6 => "clock_shift_ns FROM sessions",
+            7.. => "capture_began_ns FROM nccl_events",
         };
         let error = trace.query(&format!("SELECT {column}"), &Limits::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("no such column: {}", column.split(' ').next().unwrap()));

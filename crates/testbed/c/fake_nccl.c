@@ -44,6 +44,8 @@ struct fake_comm {
     /* Operations that this rank has asked for, and what the last of them was. */
     uint32_t asked_for;
     uint64_t last;
+    /* Operations that a launch of the graph asks for. */
+    uint32_t captured;
     /* From this operation on, if there is one, this rank does not come out any more. */
     uint32_t stuck_from;
     struct meeting *meeting;
@@ -52,6 +54,9 @@ struct fake_comm {
 
 // Those of this process that have a meeting.
 static struct fake_comm *comms;
+
+// Whether operations are recorded in a graph. There is one of them.
+static int is_capturing;
 
 static int wait_for(const uint32_t *count, uint32_t wanted)
 {
@@ -258,7 +263,10 @@ enum kind {
 __attribute__((noinline)) static ncclResult_t enqueue(ncclComm_t comm, enum kind kind, size_t count,
                                                       ncclDataType_t type)
 {
-    comm->asked_for++;
+    if (is_capturing)
+        comm->captured++;
+    else
+        comm->asked_for++;
     comm->last = kind == SEND_OR_RECEIVE ? 0 : (uint64_t)kind << 56 | (uint64_t)type << 48 | count;
     return ncclSuccess;
 }
@@ -306,6 +314,24 @@ EXPORT void fake_nccl_wait_for_all(const char *symbol)
     (void)symbol;
     for (struct fake_comm *comm = comms; comm; comm = comm->next)
         fake_nccl_wait(comm);
+}
+
+static int is_call_of(const char *symbol, const char *function)
+{
+    return strncmp(symbol, function, strlen(function)) == 0;
+}
+
+EXPORT void fake_nccl_in_graph(const char *symbol)
+{
+    if (is_call_of(symbol, "cuStreamBeginCapture"))
+        is_capturing = 1;
+    else if (is_call_of(symbol, "cuStreamEndCapture"))
+        is_capturing = 0;
+    else if (is_call_of(symbol, "cuGraphLaunch"))
+        for (struct fake_comm *comm = comms; comm; comm = comm->next)
+            comm->asked_for += comm->captured;
+    else
+        fake_nccl_wait_for_all(symbol);
 }
 
 EXPORT void fake_nccl_break(ncclComm_t comm, int for_all)

@@ -75,6 +75,9 @@ int fake_nccl_wait(ncclComm_t comm);
 // The same for all communicators of the process: a hook for the fake driver's waits.
 void fake_nccl_wait_for_all(const char *symbol);
 
+// The same, and what is asked for while a graph is captured is asked for again by each launch of it.
+void fake_nccl_in_graph(const char *symbol);
+
 // This rank, or all of them, do not come out of the next operation.
 void fake_nccl_break(ncclComm_t comm, int for_all);
 

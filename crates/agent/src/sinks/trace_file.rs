@@ -108,6 +108,8 @@ impl TraceFile {
                 self.stored.calls.fetch_add(known.len() as u64, Ordering::Relaxed);
                 writer.calls(&mut known)
             }
+            Row::CollectiveCaptures(captures) => writer.collective_captures(captures),
+            Row::CollectiveReplays(replays) => writer.collective_replays(replays),
             Row::CollectiveWaits(waits) => writer.collective_waits(waits),
             Row::Stretches(stretches) => {
                 let known = stretches.iter().map(|stretch| numbers.stretch(stretch, writer));

@@ -40,7 +40,8 @@ pub struct CollectiveRank {
     /// Operations that it asked for, sends and receives too, and how much it gave to them or got.
     pub operations: u64,
     pub bytes: u64,
-    /// The collective ones of which all ranks were seen. The rest of the row is about them.
+    /// The collective ones of which all ranks were seen; those of a graph that is launched count as one. The rest of the row is
+    /// about them.
     pub complete: u64,
     /// In how many of them it was the last to come.
     pub last: u64,
@@ -50,20 +51,32 @@ pub struct CollectiveRank {
     pub waited_ns: u64,
 }
 
-/// The version in which they came to be.
+/// The version in which they came to be, and that in which those of graphs did.
 const SINCE: u32 = 6;
+const GRAPHS_SINCE: u32 = 8;
 
-const SQL: &str = "
-WITH arrivals AS (
-  SELECT comm_id_hash, seq, rank, nranks, pid, tid, comm, bytes, timestamp_ns,
+const ASKED: &str = "
+WITH asked AS (
+  SELECT comm_id_hash, seq, NULL AS replay, 1 AS operations, rank, nranks, pid, tid, comm, bytes, timestamp_ns
+  FROM nccl_events
+  WHERE timestamp_ns >= ?1 AND timestamp_ns < ?2 AND child_id_hash IS NULL AND op NOT IN ('COMM_INIT', 'COMM_END')";
+
+const ASKED_BY_GRAPHS: &str = "
+    AND capture_began_ns IS NULL
+  UNION ALL
+  SELECT comm_id_hash, seq, replay, operations, rank, nranks, pid, tid, comm, bytes, timestamp_ns
+  FROM nccl_replays WHERE timestamp_ns >= ?1 AND timestamp_ns < ?2";
+
+const ARRIVALS: &str = "
+), arrivals AS (
+  SELECT comm_id_hash, operations, rank, nranks, pid, tid, comm, bytes, timestamp_ns,
     count(*) OVER together = nranks AS is_complete, max(timestamp_ns) OVER together AS last_ns,
     lag(timestamp_ns) OVER in_order AS before_ns, lead(timestamp_ns) OVER in_order AS after_ns
-  FROM nccl_events
-  WHERE timestamp_ns >= ?1 AND timestamp_ns < ?2 AND child_id_hash IS NULL AND op NOT IN ('COMM_INIT', 'COMM_END')
-  WINDOW together AS (PARTITION BY comm_id_hash, seq),
-    in_order AS (PARTITION BY comm_id_hash, seq ORDER BY timestamp_ns, rank)
+  FROM asked
+  WINDOW together AS (PARTITION BY comm_id_hash, seq, replay),
+    in_order AS (PARTITION BY comm_id_hash, seq, replay ORDER BY timestamp_ns, rank)
 )
-SELECT CASE WHEN comm_id_hash IS NOT NULL THEN printf('%016x', comm_id_hash) END AS communicator, rank, nranks, pid, tid, comm, count(*) AS operations,
+SELECT CASE WHEN comm_id_hash IS NOT NULL THEN printf('%016x', comm_id_hash) END AS communicator, rank, nranks, pid, tid, comm, sum(operations) AS operations,
   coalesce(sum(bytes), 0) AS bytes, coalesce(sum(is_complete), 0) AS complete,
   coalesce(sum(is_complete AND after_ns IS NULL), 0) AS last,
   coalesce(sum(timestamp_ns - before_ns) FILTER (WHERE is_complete AND after_ns IS NULL), 0) AS late_ns,
@@ -83,7 +96,9 @@ impl Ask for Collectives {
         let mut ranks = Vec::new();
         if reading.trace.version() >= SINCE {
             let page = [self.paging.limit()? + 1, self.paging.offset()?].map(|number| Value::Integer(number as i64));
-            ranks = reading.select(SQL, &[&reading.bounds()[..], &page].concat())?;
+            let by_graphs = if reading.trace.version() >= GRAPHS_SINCE { ASKED_BY_GRAPHS } else { "" };
+            let sql = [ASKED, by_graphs, ARRIVALS].concat();
+            ranks = reading.select(&sql, &[&reading.bounds()[..], &page].concat())?;
         } else {
             basis.coverage.unattached.push("the file is of an earlier version, without collectives".to_owned());
         }

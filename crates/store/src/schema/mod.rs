@@ -9,7 +9,7 @@ mod views;
 
 use std::sync::LazyLock;
 
-use gpuwhy_model::{CollectiveWait, Record};
+use gpuwhy_model::{CollectiveCapture, CollectiveReplay, CollectiveWait, Record, TableFacts};
 use rusqlite::{Connection, params};
 
 pub use markdown::schema_markdown;
@@ -52,7 +52,8 @@ fn views() -> impl Iterator<Item = &'static Table> {
 
 /// Whether its rows are about calls, and told apart by their starts.
 pub(crate) fn is_of_calls(table: &str) -> bool {
-    table == CollectiveWait::TABLE.name || gpuwhy_apis::own_operands().iter().any(|own| own.table == table)
+    const OF_OPERATIONS: &[TableFacts] = &[CollectiveCapture::TABLE, CollectiveReplay::TABLE, CollectiveWait::TABLE];
+    OF_OPERATIONS.iter().any(|of| of.name == table) || gpuwhy_apis::own_operands().iter().any(|own| own.table == table)
 }
 
 /// How many columns a table has.

@@ -18,5 +18,4 @@ pub const IS_FOLLOWED: &str = "CASE class
 pub const MEMORY: &str = "CASE WHEN name GLOB '*Managed*' OR name GLOB '*Prefetch*' THEN 'managed'
    WHEN class <> 'alloc' THEN NULL WHEN name GLOB '*Host*' THEN 'host' ELSE 'device' END";
 
-pub const GRAPH_STEP: &str =
-    "CASE WHEN name GLOB '*BeginCapture*' THEN 'capture' WHEN name GLOB '*GraphInstantiate*' THEN 'instantiate' END";
+pub const GRAPH_STEP: &str = "CASE WHEN name GLOB '*BeginCapture*' THEN 'capture' WHEN name GLOB '*EndCapture*' THEN 'captured' WHEN name GLOB '*GraphInstantiate*' THEN 'instantiate' END";

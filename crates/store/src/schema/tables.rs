@@ -1,9 +1,9 @@
 //! The tables. Records are declared where the model has them; what is laid out otherwise in the file is declared here.
 
 use gpuwhy_model::{
-    AgentUsage, Calibration, CallStats, CollectiveWait, Column, Frame, IoRequest, IoUsage, KernelWork, OwnOperands,
-    Process, ProcessLife, RungChange, StackSample, StackWalks, Standstill, Stretch, TableFacts, TcpEvent, ThreadTimes,
-    WaitTarget,
+    AgentUsage, Calibration, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, Column, Frame, IoRequest,
+    IoUsage, KernelWork, OwnOperands, Process, ProcessLife, RungChange, StackSample, StackWalks, Standstill, Stretch,
+    TableFacts, TcpEvent, ThreadTimes, WaitTarget,
 };
 
 use super::older_ops;
@@ -19,6 +19,8 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
         Table::of::<ProcessLife>(),
         Table::of::<CallStats>(),
         Table::of::<ThreadTimes>(),
+        Table::of::<CollectiveCapture>(),
+        Table::of::<CollectiveReplay>(),
         Table::of::<CollectiveWait>(),
         Table::of::<WaitTarget>(),
         Table::of::<Stretch>(),
@@ -147,7 +149,7 @@ declared! {
         is_wait INTEGER [since(5), earlier(older_ops::IS_WAIT)] "1 if it is there to wait until the device has done its work.";
         is_followed INTEGER [since(5), earlier(older_ops::IS_FOLLOWED)] "1 if the memory that it allocates or frees is followed by address.";
         memory TEXT [optional(), since(5), earlier(older_ops::MEMORY)] "Which memory it allocates or moves: `device`, `host` or `managed`. Empty where that depends, and for functions that do neither.";
-        graph_step TEXT [optional(), since(5), earlier(older_ops::GRAPH_STEP)] "A step on the way to a graph that can be launched: `capture` begins one, `instantiate` makes it ready.";
+        graph_step TEXT [optional(), since(5), earlier(older_ops::GRAPH_STEP)] "A step on the way to a graph that can be launched: `capture` begins one, `captured` ends that, `instantiate` makes it ready.";
     }
 
     shapes (id) since 1 "What many calls have in common. The table behind `cuda_events`." {
@@ -177,7 +179,7 @@ declared! {
         shape_id INTEGER "`shapes.id`.";
         wait_id INTEGER [optional()] "`waits.id`.";
         bytes INTEGER [optional(), unit("bytes")] "Size copied, set or allocated.";
-        address INTEGER [optional()] "Memory that was allocated or freed, 64 bits shown as a signed number.";
+        address INTEGER [optional()] "Memory that was allocated or freed, or the graph that was made ready, 64 bits shown as a signed number.";
         ret_code INTEGER "What the function returned; 0 is success.";
         parent_delta_ns INTEGER [optional(), unit("ns")] "Start minus the start of the call this one was made inside of.";
         stack_id INTEGER [optional()] "Where in the program the call was made, when its stack was taken: `stacks.id`, with its frames in `stack_lines`.";

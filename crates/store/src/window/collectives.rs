@@ -10,10 +10,10 @@ use super::source::{Source, unsigned};
 const MOST: usize = 200_000;
 
 /// Those whose communicator, rank and place are known.
-const SELECT: &str = "
+const ASKED: &str = "
     SELECT nccl_operands.start_ns, shapes.thread_id, shapes.op_id, nccl_operands.comm_id_hash,
       coalesce(nccl_operands.rank, split_ranks.rank), coalesce(nccl_operands.nranks, split_ranks.nranks), nccl_operands.seq,
-      coalesce(calls.bytes, 0), nccl_operands.peer IS NOT NULL, ";
+      coalesce(calls.bytes, 0), nccl_operands.peer IS NOT NULL, NULL, ";
 
 const FROM: &str = "
     FROM nccl_operands
@@ -24,9 +24,27 @@ const FROM: &str = "
       AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle";
 
 const WHERE: &str = "
-    WHERE nccl_operands.start_ns >= ? AND nccl_operands.start_ns < ?
-      AND nccl_operands.seq IS NOT NULL AND nccl_operands.comm_id_hash IS NOT NULL AND nccl_operands.child_id_hash IS NULL
-    ORDER BY nccl_operands.start_ns LIMIT ?";
+    WHERE nccl_operands.start_ns >= ?1 AND nccl_operands.start_ns < ?2
+      AND nccl_operands.seq IS NOT NULL AND nccl_operands.comm_id_hash IS NOT NULL AND nccl_operands.child_id_hash IS NULL";
+
+/// Those that launches of graphs ask for, in files that know. What is recorded in a graph is not asked for by that.
+const REPLAYS: &str = "
+      AND NOT EXISTS (SELECT 1 FROM collective_captures WHERE collective_captures.start_ns = nccl_operands.start_ns)
+    UNION ALL
+    SELECT collective_replays.start_ns, shapes.thread_id, shapes.op_id, collective_replays.comm_id_hash,
+      coalesce(collective_replays.rank, split_ranks.rank), coalesce(collective_replays.nranks, split_ranks.nranks),
+      collective_replays.seq, collective_replays.bytes, 0, collective_replays.replay,
+      collective_waits.done_ns, coalesce(collective_waits.wait_ns, 0)
+    FROM collective_replays
+    CROSS JOIN calls ON calls.start_ns = collective_replays.start_ns
+    CROSS JOIN shapes ON shapes.id = calls.shape_id
+    CROSS JOIN threads ON threads.id = shapes.thread_id
+    LEFT JOIN split_ranks ON split_ranks.comm_id_hash = collective_replays.comm_id_hash AND split_ranks.is_complete
+      AND split_ranks.process_id = threads.process_id AND split_ranks.handle = collective_replays.handle
+    LEFT JOIN collective_waits ON collective_waits.start_ns = collective_replays.start_ns
+    WHERE collective_replays.start_ns >= ?1 AND collective_replays.start_ns < ?2";
+
+const IN_ORDER: &str = "ORDER BY 1 LIMIT ?3";
 
 /// When it was done, in files that know.
 const DONE: [&str; 2] = [
@@ -38,7 +56,8 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
     if source.has("nccl_operands", "seq") {
         let span = Span { from_ns: window.from_ns, to_ns: window.to_ns };
         let [done, join] = if source.has("collective_waits", "done_ns") { DONE } else { ["NULL, 0", ""] };
-        let sql = [SELECT, done, FROM, join, WHERE].join(" ");
+        let replays = if source.has("collective_replays", "seq") { REPLAYS } else { "" };
+        let sql = [ASKED, done, FROM, join, WHERE, replays, IN_ORDER].join(" ");
         window.collectives = source.covered(&sql, span, MOST, collective)?;
     }
     Ok(())
@@ -46,17 +65,29 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
 
 fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
     let (Some(rank), Some(ranks)) = (row.get(4)?, row.get(5)?) else { return Ok(None) };
+    let (communicator, sequence): (i64, u64) = (row.get(3)?, unsigned(row, 6)?);
+    let replay: Option<i64> = row.get(9)?;
+    let (communicator, sequence) = match replay {
+        Some(replay) => (of_graph(communicator, sequence), replay.cast_unsigned()),
+        None => (communicator, sequence),
+    };
     Ok(Some(Collective {
         start_ns: unsigned(row, 0)?,
         thread: ThreadId(row.get(1)?),
         op: OpId(row.get(2)?),
-        communicator: row.get(3)?,
+        communicator,
         rank,
         ranks,
-        sequence: unsigned(row, 6)?,
+        sequence,
         bytes: unsigned(row, 7)?,
         has_root: row.get(8)?,
-        done_ns: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
-        wait_ns: unsigned(row, 10)?,
+        done_ns: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
+        wait_ns: unsigned(row, 11)?,
     }))
+}
+
+/// Launches of a graph have an order of their own. It is told apart by the last operation in it, on all ranks alike.
+fn of_graph(communicator: i64, sequence: u64) -> i64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    communicator ^ (sequence + 1).wrapping_mul(ODD).cast_signed()
 }

@@ -34,6 +34,8 @@ const SUMS: &[(&str, &str)] = &[
     ("call_counts", "bucket_ns"),
     ("thread_usage", "bucket_ns"),
     ("standstills", "seen_ns"),
+    ("collective_captures", "start_ns"),
+    ("collective_replays", "start_ns"),
     ("collective_waits", "start_ns"),
     ("io_usage", "bucket_ns"),
     ("stack_samples", "bucket_ns"),

@@ -4,8 +4,8 @@
 use std::slice;
 
 use gpuwhy_model::{
-    AgentUsage, CallStats, Cell, CollectiveWait, Histogram, IoUsage, ProcessLife, Record, RungChange, StackSample,
-    StackWalks, Standstill, TcpEvent, ThreadTimes,
+    AgentUsage, CallStats, Cell, CollectiveCapture, CollectiveReplay, CollectiveWait, Histogram, IoUsage, ProcessLife,
+    Record, RungChange, StackSample, StackWalks, Standstill, TcpEvent, ThreadTimes,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -34,6 +34,14 @@ impl Writer {
 
     pub fn thread_times(&mut self, times: &[ThreadTimes]) -> Result<(), StoreError> {
         self.add_up(times)
+    }
+
+    pub fn collective_captures(&mut self, captures: &[CollectiveCapture]) -> Result<(), StoreError> {
+        self.add_up(captures)
+    }
+
+    pub fn collective_replays(&mut self, replays: &[CollectiveReplay]) -> Result<(), StoreError> {
+        self.add_up(replays)
     }
 
     pub fn collective_waits(&mut self, waits: &[CollectiveWait]) -> Result<(), StoreError> {

@@ -54,6 +54,7 @@ pub(super) const VIEWS: &[View] = declared_views! {
         excluded: nccl_operands.excluded;
         done_ns: collective_waits.done_ns "When the first call that waited for the operation returned; it may have been done before. Empty where nobody was seen to wait.";
         wait_ns: collective_waits.wait_ns "How long the rank waited in that call until the operation was done; 0 where that call waited for a later operation as well, which has it.";
+        capture_began_ns: collective_captures.began_ns "Start of the call that began to capture a graph, for an operation that is recorded in it and asked for whenever it is launched: see `nccl_replays`. Empty for one that was asked for at once.";
     } from "nccl_operands
             CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
             CROSS JOIN shapes ON shapes.id = calls.shape_id
@@ -62,5 +63,39 @@ pub(super) const VIEWS: &[View] = declared_views! {
             CROSS JOIN processes ON processes.id = threads.process_id
             LEFT JOIN split_ranks ON split_ranks.comm_id_hash = nccl_operands.comm_id_hash AND split_ranks.is_complete
               AND split_ranks.process_id = threads.process_id AND split_ranks.handle = shapes.handle
-            LEFT JOIN collective_waits ON collective_waits.start_ns = nccl_operands.start_ns";
+            LEFT JOIN collective_waits ON collective_waits.start_ns = nccl_operands.start_ns
+            LEFT JOIN collective_captures ON collective_captures.start_ns = nccl_operands.start_ns";
+
+    nccl_replays "One row per launch of a graph that asks for operations of several GPUs, and communicator." {
+        id: calls.start_ns "Names the launch, as in `cuda_events`.";
+        timestamp_ns: calls.start_ns "When the launch started. Equal to `id`.";
+        duration_ns: calls.duration_ns;
+        pid: processes.pid;
+        tid: threads.tid;
+        comm: threads.comm;
+        function: ops.name "The function that launched the graph.";
+        comm_id_hash: collective_replays.comm_id_hash;
+        rank = "coalesce(collective_replays.rank, split_ranks.rank)" INTEGER "" "Rank within the communicator; empty where it is not known.";
+        nranks = "coalesce(collective_replays.nranks, split_ranks.nranks)" INTEGER "" "Size of the communicator; empty where it is not known.";
+        seq: collective_replays.seq;
+        replay: collective_replays.replay;
+        operations: collective_replays.operations;
+        bytes: collective_replays.bytes;
+        device: shapes.device;
+        stream: shapes.stream;
+        graph: shapes.handle "The graph that was launched, as its process names it.";
+        process_comm: processes.comm;
+        session_id: shapes.session_id;
+        capture_began_ns: collective_replays.began_ns;
+        done_ns: collective_waits.done_ns "When the first call that waited for the graph returned; it may have been done before. Empty where nobody was seen to wait.";
+        wait_ns: collective_waits.wait_ns "How long the rank waited in that call; 0 where that call waited for a later operation as well, which has it.";
+    } from "collective_replays
+            CROSS JOIN calls ON calls.start_ns = collective_replays.start_ns
+            CROSS JOIN shapes ON shapes.id = calls.shape_id
+            CROSS JOIN ops ON ops.id = shapes.op_id
+            CROSS JOIN threads ON threads.id = shapes.thread_id
+            CROSS JOIN processes ON processes.id = threads.process_id
+            LEFT JOIN split_ranks ON split_ranks.comm_id_hash = collective_replays.comm_id_hash AND split_ranks.is_complete
+              AND split_ranks.process_id = threads.process_id AND split_ranks.handle = collective_replays.handle
+            LEFT JOIN collective_waits ON collective_waits.start_ns = collective_replays.start_ns";
 };

@@ -16,6 +16,8 @@ pub struct TraceOptions {
     pub duration: Option<Duration>,
     pub max_size: Option<u64>,
     pub layers: Layers,
+    /// Also what programs are told of the fabric between hosts.
+    pub fabric: bool,
     pub attach_path: Option<AttachPath>,
     pub ring_bytes: Option<usize>,
     /// Calls shorter than this are counted but get no row.
@@ -31,6 +33,7 @@ impl TraceOptions {
         Options {
             filter: Filter { pids: pids.to_vec(), only_targets: self.target.is_limited(), uid: self.target.uid },
             layers: self.layers,
+            fabric: self.fabric,
             path: self.attach_path,
             ring_bytes: self.ring_bytes.unwrap_or(defaults.ring_bytes),
             keep_min_ns: self.keep_min_ns(),

@@ -6,9 +6,10 @@ use std::time::Instant;
 use gpuwhy_apis::rows;
 use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, Retransmit, Standing, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallStats, Forgotten, IoRequest, KernelWork, LifeKind, Meaning, Name, Note, NoteKind, OpId,
-    ProcessLife, PythonEnd, Row, RungChange, StackId, StackMoment, StackSample, StackWalks, Standstill, Stretch,
-    TcpEvent, TcpEventKind, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd, WorkKind,
+    AgentUsage, Call, CallClass, CallStats, FabricEvent, FabricEventKind, Forgotten, IoRequest, KernelWork, LifeKind,
+    Meaning, Name, Note, NoteKind, OpId, ProcessLife, PythonEnd, Row, RungChange, StackId, StackMoment, StackSample,
+    StackWalks, Standstill, Stretch, TcpEvent, TcpEventKind, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd,
+    WorkKind,
 };
 use hashbrown::{HashMap, HashSet};
 
@@ -116,6 +117,9 @@ impl Pipeline {
         let mut tick = None;
         for item in items {
             match item {
+                Item::Record(Record::Call(raw)) if self.is_of_fabric(raw.row) => {
+                    held_up.news.extend(self.fabric_event(&raw, &mut rows));
+                }
                 Item::Record(Record::Call(raw)) => calls.push((raw.task.pid, self.call(&raw, &mut rows))),
                 Item::Record(record) => self.record(&record, &mut held_up, &mut rows),
                 Item::Counts(counts) => self.counts(&counts, &mut rows),
@@ -137,7 +141,7 @@ impl Pipeline {
         for (pid, call) in &calls {
             self.collectives.see(*pid, call, &self.meanings[call.op.0 as usize], &mut told);
         }
-        let HeldUp { stretches, work, requests, retransmits, gone } = held_up;
+        let HeldUp { stretches, work, requests, retransmits, news, gone } = held_up;
         gone.iter().for_each(|pid| self.collectives.process_gone(*pid));
         push_unless_empty(&mut rows, calls.into_iter().map(|(_, call)| call).collect(), Row::Calls);
         push_unless_empty(&mut rows, told.captures, Row::CollectiveCaptures);
@@ -147,6 +151,7 @@ impl Pipeline {
         push_unless_empty(&mut rows, work, Row::KernelWork);
         push_unless_empty(&mut rows, requests, Row::IoRequests);
         push_unless_empty(&mut rows, retransmits, Row::TcpEvents);
+        push_unless_empty(&mut rows, news, Row::FabricEvents);
         if let Some(tick) = tick {
             self.tick(&tick, &mut rows);
         }
@@ -252,6 +257,9 @@ impl Pipeline {
         let mut stats = Vec::with_capacity(counts.len());
         for counted in counts {
             let delta = &counted.delta;
+            if self.is_of_fabric(delta.row) {
+                continue;
+            }
             self.totals.seen += delta.count;
             let thread = self.processes.thread(delta.task, self.bucket_ns, rows);
             self.callers.insert(thread);
@@ -284,7 +292,11 @@ impl Pipeline {
             let last = self.clocks.insert(now.owner.task, now.clone()).unwrap_or_else(|| first_snapshot(now));
             let thread = self.processes.thread(now.owner.task, self.bucket_ns, rows);
             self.processes.rename(now.owner.task, &now.comm, rows);
-            let standing = now.standing.as_ref().filter(|standing| is_due(standing.since_ns, last.at_ns, now.at_ns));
+            let is_told = |standing: &&Standing| {
+                let waits_for_news = standing.call.is_some_and(|call| self.is_of_fabric(call.row));
+                !waits_for_news && is_due(standing.since_ns, last.at_ns, now.at_ns)
+            };
+            let standing = now.standing.as_ref().filter(is_told);
             standstills.extend(standing.map(|standing| self.standstill(thread, standing, now.at_ns)));
             times.push(ThreadTimes {
                 bucket_ns: self.clock.unix_ns(last.at_ns),
@@ -352,6 +364,19 @@ impl Pipeline {
         })
     }
 
+    /// Whether calls bring news of the fabric between hosts. They are not kept, but what they bring.
+    fn is_of_fabric(&self, row: u16) -> bool {
+        self.meanings[self.ops[usize::from(row)].0 as usize].class == CallClass::Fabric
+    }
+
+    fn fabric_event(&mut self, raw: &RawCall, rows: &mut Vec<Row>) -> Option<FabricEvent> {
+        let number = raw.handle.filter(|_| raw.ret == 0)?;
+        let kind = FabricEventKind::from_index(usize::try_from(number).ok()?)?;
+        let at_ns = self.clock.unix_ns(raw.end_ns);
+        let process = self.processes.id(raw.task.pid, at_ns, rows);
+        Some(FabricEvent { at_ns, pid: raw.task.pid, kind, is_fabric_error: kind.is_fabric_error(), process })
+    }
+
     fn tick(&mut self, tick: &Tick, rows: &mut Vec<Row>) {
         self.thread_times(&tick.threads, rows);
         self.io_usage(&tick.io, rows);
@@ -411,6 +436,7 @@ struct HeldUp {
     work: Vec<KernelWork>,
     requests: Vec<IoRequest>,
     retransmits: Vec<TcpEvent>,
+    news: Vec<FabricEvent>,
     /// Processes whose last calls may come later.
     gone: Vec<u32>,
 }

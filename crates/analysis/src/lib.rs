@@ -15,7 +15,7 @@
 //! | [`slumps`] | short incidents in long runs |
 //! | `graph` | whom it waited for, and what that one did meanwhile |
 //! | `places` | where in the code that is |
-//! | `cohorts`, `hangs`, [`clocks`] | ranks: who comes last or never, what the clocks of their hosts differ by |
+//! | `cohorts`, [`onset`], `hangs`, [`clocks`] | ranks: who comes last, since when, or never, what the clocks of their hosts differ by |
 //! | [`ledger`] | which GPU memory is allocated |
 //! | `case`, `confidence`, `ranking`, `coverage` | how grave, how sure, in which order, based on what |
 
@@ -33,6 +33,7 @@ mod graph;
 mod hangs;
 mod incidents;
 pub mod ledger;
+mod onset;
 mod parts;
 mod phases;
 mod places;
@@ -51,5 +52,6 @@ pub use confidence::HIGH as HIGH_CONFIDENCE;
 pub use coverage::seen_in_part;
 pub use explain::explain;
 pub use incidents::{add_incident, slumps};
+pub use onset::{Onset, onset};
 pub use phases::{WorkSecond, phases};
 pub use threads::{DispatchThread, DispatchThreads, StepParts};

@@ -3,8 +3,9 @@
 
 mod support;
 
+use gpuwhy_analysis::onset;
 use gpuwhy_model::{Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
-use gpuwhy_window::{FabricErrors, Host};
+use gpuwhy_window::{FabricErrors, Host, Window};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -49,6 +50,55 @@ fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
     assert!(chain.iter().any(|what| what.contains("200 of 200 operations")), "{chain:#?}");
     // What holds it up is told with it, and not once more.
     assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
+}
+
+/// From a step on, the last rank is late.
+fn late_from(step: u64) -> Window {
+    job(|now, rank| if rank == 2 && now >= step { 12 * MS } else { 0 }).finished()
+}
+
+#[test]
+fn a_rank_that_has_become_late_is_seen_after_two_iterations() {
+    for step in [185, 198] {
+        let onset = onset(&late_from(step)).unwrap();
+        assert_eq!((onset.during.to_ns - onset.during.from_ns) / MS, 2000);
+        assert_eq!(onset.unusual_ns, 5 * MS);
+    }
+    assert_eq!(onset(&late_from(140)).unwrap().during.from_ns, START_NS + 140 * STEP_NS + MS);
+    assert_eq!(onset(&late_from(199)), None);
+}
+
+#[test]
+fn ranks_that_come_together_or_are_late_in_turn_have_no_onset() {
+    assert_eq!(onset(&job(|_, _| 0).finished()), None);
+    let in_turn = |step: u64, rank: u32| if step % 3 == u64::from(rank) { 12 * MS } else { 0 };
+    assert_eq!(onset(&job(in_turn).finished()), None);
+    // It is over, or was late twice only because it was unlucky.
+    let for_a_while = |step: u64, rank: u32| if rank == 2 && (130..140).contains(&step) { 12 * MS } else { 0 };
+    assert_eq!(onset(&job(for_a_while).finished()), None);
+    let unlucky = |step: u64, rank: u32| if rank == 2 && [170, 195].contains(&step) { 12 * MS } else { 0 };
+    assert_eq!(onset(&job(unlucky).finished()), None);
+}
+
+/// What the run as a whole does not show is told where it is known how ranks came before.
+#[test]
+fn a_rank_that_was_late_a_few_times_is_told_if_ranks_were_not_before() {
+    let few = |unusual_ns| {
+        let mut scene = Scene::new(S);
+        let threads: Vec<_> = (0..RANKS).map(|rank| scene.program(4000 + rank, "python")).collect();
+        for step in 0..3 {
+            for (rank, &thread) in (0..).zip(&threads) {
+                let at_ns = step * 300 * MS + if rank == 2 { 120 * MS } else { 0 };
+                (0..20).for_each(|launch| _ = scene.call(thread, "cuLaunchKernel", at_ns + launch * 20 * US, 5 * US));
+                scene.all_reduce(thread, at_ns + MS, rank, RANKS, step);
+                scene.sync(thread, at_ns + 2 * MS, step * 300 * MS + 200 * MS - at_ns);
+            }
+        }
+        scene.window.unusual_ns = unusual_ns;
+        scene.explained()
+    };
+    assert!(told(&few(Some(5 * MS))).contains(&"straggler"), "{:#?}", few(Some(5 * MS)));
+    assert!(!told(&few(None)).contains(&"straggler"), "{:#?}", few(None));
 }
 
 /// A launch of a graph that was not seen puts all later ones of the rank out of place.

@@ -28,6 +28,7 @@ mod cuda_driver;
 mod cuda_runtime;
 mod hip;
 mod nccl;
+mod rdma;
 mod table;
 mod words;
 
@@ -36,7 +37,8 @@ use gpuwhy_model::{Direction, Layer, Meaning, OwnOperands};
 pub use table::{Row, own_operands, row, rows};
 
 /// Every library that can be traced.
-pub const LIBRARIES: &[Library] = &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, hip::LIBRARY, nccl::LIBRARY];
+pub const LIBRARIES: &[Library] =
+    &[cuda_driver::LIBRARY, cuda_runtime::LIBRARY, hip::LIBRARY, nccl::LIBRARY, rdma::LIBRARY];
 
 /// A library, recognised by what it exports and not by its name.
 #[derive(Debug)]
@@ -138,6 +140,8 @@ pub enum Operand {
     Out(u8),
     /// The 32-bit value the function stores through a pointer argument, read when it returns.
     Out32(u8),
+    /// A 32-bit field of the struct that the function fills through a pointer argument, read when it returns.
+    OutField32(u8, u16),
     /// How many bytes an element has whose type is this 32-bit argument: each type has two bits, the lowest type the lowest
     /// ones, with the power of two that its size is.
     SizeOf(u8, u32),

@@ -56,6 +56,7 @@ fn encode(operand: Operand) -> types::operand {
         Operand::Field32(slot, offset) => (of::OPERAND_FIELD32, slot, offset, 0),
         Operand::Out(slot) => (of::OPERAND_OUT, slot, 0, 0),
         Operand::Out32(slot) => (of::OPERAND_OUT32, slot, 0, 0),
+        Operand::OutField32(slot, offset) => (of::OPERAND_OUT32, slot, offset, 0),
         Operand::SizeOf(slot, sizes) => (of::OPERAND_SIZE_OF, slot, 0, sizes),
         Operand::Hash(slot) => (of::OPERAND_HASH, slot, 0, 0),
         Operand::HashAt(slot) => (of::OPERAND_HASH_AT, slot, 0, 0),

@@ -239,8 +239,14 @@ impl<Name: Eq + Hash> Probes<Name> {
             let probes = file.probes_of(|row| self.sampling.rows.contains_key(&row));
             Attached::attach(&calls.programs(), &file.path(), &probes, LinkKind::Burst)
         };
-        self.burst = Some(self.files.values().map(attach).collect());
-        true
+        let links: Vec<Attached> = self.files.values().map(attach).collect();
+        // What the kernel refuses now it may take later. Nobody is to believe that these functions were watched.
+        let is_refused = links.iter().any(|attached| attached.probes == 0 && !attached.refused.is_empty());
+        self.burst = Some(links);
+        if is_refused {
+            self.remove_burst(calls);
+        }
+        !is_refused
     }
 
     pub fn remove_burst(&mut self, calls: &mut Calls) {

@@ -53,12 +53,17 @@ impl Layers {
         match self {
             // What ranks do with each other shows in no other layer.
             _ if row.layer() == Layer::Collective => true,
+            _ if row.layer() == Layer::Fabric => false,
             Self::DriverFirst => row.layer() == Layer::Driver || row.api.when == When::ItsLayerOrTheDriverIs,
             Self::Driver => row.layer() == Layer::Driver,
             Self::Runtime => row.layer() == Layer::Runtime,
             Self::Both => true,
         }
     }
+}
+
+fn is_of_fabric(probe: &Probe) -> bool {
+    row(probe.row).is_some_and(|row| row.layer() == Layer::Fabric)
 }
 
 fn is_learning(probe: &Probe) -> bool {
@@ -69,6 +74,8 @@ fn is_learning(probe: &Probe) -> bool {
 pub struct Options {
     pub filter: Filter,
     pub layers: Layers,
+    /// Also what programs are told of the fabric between hosts.
+    pub fabric: bool,
     /// Forces an attach path; the best one the kernel has otherwise.
     pub path: Option<AttachPath>,
     pub ring_bytes: usize,
@@ -81,6 +88,7 @@ impl Default for Options {
         Self {
             filter: Filter::default(),
             layers: Layers::default(),
+            fabric: false,
             path: None,
             ring_bytes: Rings::default_bytes(),
             keep_min_ns: 0,
@@ -120,6 +128,7 @@ pub struct Tracer<File> {
     shared: SharedMaps,
     calls: Calls,
     layers: Layers,
+    fabric: bool,
     _rings: Rings,
     pub yardstick: Yardstick,
     pub calibration: Calibration,
@@ -158,6 +167,7 @@ impl<File: Eq + Hash> Tracer<File> {
             shared,
             calls,
             layers: options.layers,
+            fabric: options.fabric,
             _rings: rings,
             yardstick,
             calibration: Calibration::default(),
@@ -231,8 +241,9 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// Probes a file in every process that maps it, now and later. `None` when there is nothing to probe in it.
     pub fn attach(&mut self, file: File, path: &Path, image: &Image) -> Result<Option<AttachReport>> {
-        let layers = self.layers;
-        let is_asked_for = |probe: &&Probe| !is_learning(probe) && layers.include(probe);
+        let (layers, fabric) = (self.layers, self.fabric);
+        let is_asked_for =
+            |probe: &&Probe| !is_learning(probe) && (layers.include(probe) || (fabric && is_of_fabric(probe)));
         let probes: Vec<Probe> = image.probes.iter().filter(is_asked_for).cloned().collect();
         if probes.is_empty() {
             return Ok(None);

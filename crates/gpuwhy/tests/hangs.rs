@@ -1,9 +1,9 @@
-//! Ranks that hang, each kind of hang on real processes, told while they do.
+//! Ranks that hang, each kind of hang on real processes, and ranks that become late, told while they do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests end that way")]
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use support::{Place, Tracing, gpuwhy, needs_root, output, wait_until};
 
 const RANKS: usize = 3;
+const HANG: &str = "collective-hang";
 
 /// Ends the ranks of a job, also those that are stopped, when a test is over.
 struct EndOfRanks(Vec<i32>);
@@ -36,8 +37,8 @@ fn ranks_at_work(file: &Path) -> Option<Vec<i32>> {
 /// A hang is told with all that there is to say when it is this old.
 const TOLD_WITHIN_NS: u64 = 10_000_000_000;
 
-/// What is told of a job that hangs, while it does, once it is whole or late, and the process of its second rank.
-fn told(place: &Place, job: &Command, is_whole: impl Fn(&Json) -> bool) -> (Json, i32) {
+/// What is told of a job that waits for this cause, while it does, once it is whole or late, and the process of its second rank.
+fn told(place: &Place, job: &Command, cause: &str, is_whole: impl Fn(&Json) -> bool) -> (Json, i32) {
     let file = place.file();
     let mut command = gpuwhy(&["trace", "--live", "never", "--out", file.to_str().unwrap(), "--"]);
     command.arg(job.get_program()).args(job.get_args()).env("LD_LIBRARY_PATH", place.testbed.dir());
@@ -45,18 +46,18 @@ fn told(place: &Place, job: &Command, is_whole: impl Fn(&Json) -> bool) -> (Json
     let mut tracing = Tracing::start(command, file.clone());
     let ranks = EndOfRanks(wait_until("ranks work together", || ranks_at_work(&file)));
     let second = ranks.0[1];
-    let hang = wait_until("the hang is told", || {
+    let found = wait_until("it is told", || {
         std::thread::sleep(Duration::from_millis(500));
         let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
         let explanation: Json = serde_json::from_str(&said).ok()?;
         let findings = explanation["findings"].as_array()?;
-        let hang = findings.iter().find(|finding| finding["cause"] == "collective-hang")?;
-        let is_late = hang["impact"]["lost_ns"].as_u64()? > TOLD_WITHIN_NS;
-        (is_whole(hang) || is_late).then(|| hang.clone())
+        let found = findings.iter().find(|finding| finding["cause"] == cause)?;
+        let is_late = found["impact"]["lost_ns"].as_u64()? > TOLD_WITHIN_NS;
+        (is_whole(found) || is_late).then(|| found.clone())
     });
     drop(ranks);
     tracing.wait_exit();
-    (hang, second)
+    (found, second)
 }
 
 #[test]
@@ -64,22 +65,29 @@ fn root_a_rank_that_stops_leaves_the_others_hanging_and_is_named() {
     needs_root();
     let place = Place::new();
     let job = Ranks { ranks: RANKS as u32, rounds: 100_000, late_ms: 1, stops_at: 30, ..Ranks::default() };
-    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()), |_| true);
+    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()), HANG, |_| true);
     assert_eq!((&hang["culprit"]["pid"], &hang["severity"]), (&stopped.into(), &"high".into()), "{hang:#}");
     assert_ne!(hang["victim"]["pid"], stopped, "{hang:#}");
+}
+
+fn python_job(place: &Place, arguments: &[&str]) -> Command {
+    let mut job = Command::new("python3");
+    job.arg("-B").arg(program()).arg(place.testbed.libcuda()).arg("120").arg(place.testbed.libnccl()).args(arguments);
+    job
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ranks.py")
 }
 
 /// A program in Python of which one rank breaks the rules in some way.
 fn hangs(kind: &str, summary: &str, has_culprit: bool) {
     needs_root();
     let (place, machine) = (Place::new(), Undisturbed::since_now());
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ranks.py");
-    let mut job = Command::new("python3");
-    job.arg("-B").arg(&program).arg(place.testbed.libcuda()).arg("120");
-    job.arg(place.testbed.libnccl()).args([kind, &RANKS.to_string()]);
-    let source = std::fs::read_to_string(&program).unwrap();
+    let job = python_job(&place, &[kind, &RANKS.to_string()]);
+    let source = std::fs::read_to_string(program()).unwrap();
     let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {kind}"))).unwrap();
-    let (hang, second) = told(&place, &job, |hang| has_line_of_each_rank(hang, line));
+    let (hang, second) = told(&place, &job, HANG, |hang| has_line_of_each_rank(hang, line));
     let (said, culprit) = (hang["summary"].as_str().unwrap(), &hang["culprit"]["pid"]);
     assert!(said.contains(summary), "{hang:#}");
     assert_eq!(culprit, &if has_culprit { Json::from(second) } else { Json::Null }, "{hang:#}");
@@ -120,4 +128,22 @@ fn root_a_rank_that_does_not_come_out_of_an_operation_is_named() {
 #[test]
 fn root_ranks_that_are_all_stuck_in_an_operation_are_told_and_nobody_is_blamed() {
     hangs("all_stuck", "All 3 ranks have asked for ncclAllReduce, and none is done", false);
+}
+
+/// Ranks come together for 300 steps of 20 ms. From then on one of them is 30 ms late.
+#[test]
+fn root_a_rank_that_becomes_late_is_told_while_the_job_runs() {
+    needs_root();
+    let (place, machine) = (Place::new(), Undisturbed::since_now());
+    let job = python_job(&place, &["sleeps", &RANKS.to_string(), "30", "4000", "300"]);
+    let (late, second) = told(&place, &job, "straggler", |late| late["severity"] != "low");
+    let is_so = late["culprit"]["pid"] == second && late["severity"] != "low";
+    machine.expect("who becomes late", is_so.then_some(()).ok_or_else(|| format!("{late:#}")));
+    let trace = Trace::open(place.file()).unwrap();
+    let since = "SELECT min(timestamp_ns) FROM nccl_events WHERE rank = 1 AND seq = 300";
+    let answer = trace.query(since, &Limits::default()).unwrap();
+    let Value::Integer(since_ns) = answer.rows[0][0] else { panic!("{:?}", answer.rows) };
+    let told_ns = late["during"]["to_ns"].as_i64().unwrap();
+    eprintln!("told {} ms after: {}", (told_ns - since_ns) / 1_000_000, late["summary"]);
+    assert!(told_ns > since_ns, "{late:#}");
 }

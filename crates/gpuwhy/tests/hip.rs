@@ -3,10 +3,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use support::{Finished, Place, gpuwhy, needs_root, output};
+use support::{Finished, Place, compiled, compiled_library, gpuwhy, needs_root, output};
 
 /// As the public header declares them.
 const HEADER: &str = "
@@ -64,22 +61,13 @@ const PROGRAM: &str = "
     }
 ";
 
-fn compiled(folder: &Path, name: &str, source: &str, more: &[&str]) -> PathBuf {
-    let (file, made) = (folder.join(format!("{name}.c")), folder.join(name));
-    std::fs::write(&file, [HEADER, source].concat()).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-omit-frame-pointer", "-w"]).arg(&file).args(more).arg("-o").arg(&made);
-    assert!(compiler.status().unwrap().success());
-    made
-}
-
 #[test]
 fn root_calls_into_hip_are_seen_with_all_that_they_say() {
     needs_root();
     let place = Place::new();
     let folder = place.dir.path();
-    let library = compiled(folder, "libamdhip64.so.5", LIBRARY, &["-shared", "-fPIC", "-Wl,-soname,libamdhip64.so.5"]);
-    let program = compiled(folder, "program", PROGRAM, &[library.to_str().unwrap()]);
+    let library = compiled_library(folder, "libamdhip64.so.5", &[HEADER, LIBRARY].concat());
+    let program = compiled(folder, "program", &[HEADER, PROGRAM].concat(), &[library.to_str().unwrap()]);
     let file = place.file();
     let mut command = gpuwhy(&["trace", "--budget", "0", "--out", file.to_str().unwrap(), "--"]);
     command.arg(program).env("LD_LIBRARY_PATH", folder);

@@ -13,7 +13,13 @@ use support::{Finished, Place, gpuwhy, needs_root, output};
 const SECONDS: &str = "5";
 
 /// With fewer looks at launches there is nothing to estimate from.
-const LEAST_LOOKS: i64 = 5;
+const LEAST_LOOKS: usize = 5;
+
+/// Each look: when it ended, how long it was, and how many launches and waits began in it.
+const WATCHED: &str = "SELECT at_ns, value,
+    (SELECT count(*) FROM cuda_events WHERE timestamp_ns BETWEEN at_ns - value AND at_ns AND class = 'launch'),
+    (SELECT count(*) FROM cuda_events WHERE timestamp_ns BETWEEN at_ns - value AND at_ns AND class = 'sync')
+    FROM sample_values WHERE name = 'tracer.watched' ORDER BY at_ns";
 
 /// One that waits longer for a CPU is held up by its neighbours, launches and all.
 const MOST_QUEUED: f64 = 0.2;
@@ -25,8 +31,8 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("py")
 }
 
-/// What it printed, why the GPU waited, and how often frequent calls were watched.
-fn explained(name: &str) -> (String, Value, i64) {
+/// What it printed, why the GPU waited, and where its trace is.
+fn explained(name: &str) -> (String, Value, Place) {
     needs_root();
     let place = Place::new();
     let (file, driver, program) = (place.file(), place.testbed.libcuda(), program(name));
@@ -35,9 +41,7 @@ fn explained(name: &str) -> (String, Value, i64) {
     assert_eq!(code, 0, "{stderr}");
     let (code, stdout, stderr) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
     assert_eq!(code, 0, "{stderr}");
-    let looks =
-        Finished::open(&file, Vec::new()).number("SELECT count(*) FROM sample_values WHERE name = 'tracer.watched'");
-    (said, serde_json::from_str(&stdout).unwrap(), looks)
+    (said, serde_json::from_str(&stdout).unwrap(), place)
 }
 
 fn grave(explanation: &Value) -> Vec<&Value> {
@@ -114,13 +118,15 @@ fn root_tensors_that_are_kept_now_and_then_are_a_leak() {
 #[test]
 fn root_idle_time_is_estimated_where_launches_are_watched_now_and_then() {
     let machine = Undisturbed::since_now();
-    let (said, explanation, looks) = explained("launches_often");
+    let (said, explanation, place) = explained("launches_often");
+    let watched = Finished::open(&place.file(), Vec::new()).rows(WATCHED);
     let truth: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let number = |value: &Value| value.as_f64().unwrap();
-    if looks < LEAST_LOOKS || number(&truth["queued"]) + machine.stolen_share() > MOST_QUEUED {
+    if watched.len() < LEAST_LOOKS || number(&truth["queued"]) + machine.stolen_share() > MOST_QUEUED {
         return left_out("an estimate of idle time: somebody else takes the CPU for most of it");
     }
-    is_found("launches_often", &explanation, "host-compute", "python3").unwrap();
+    is_found("launches_often", &explanation, "host-compute", "python3")
+        .unwrap_or_else(|why| panic!("{why}\n{watched:?}"));
     let (truth, gpu) = (number(&truth["idle"]), &explanation["gpus"][0]);
     let (least, most) = (number(&gpu["interval"][0]), number(&gpu["interval"][1]));
     assert!(least - 0.05 <= truth && truth <= most + 0.05, "{truth} is idle in truth; {gpu:#}");

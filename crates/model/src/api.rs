@@ -59,6 +59,8 @@ words! {
         Runtime = "runtime",
         /// The library for operations of several GPUs (libnccl, librccl), which launches kernels for them.
         Collective = "collective",
+        /// The library for the fabric between hosts (libibverbs).
+        Fabric = "fabric",
     }
 }
 
@@ -92,6 +94,8 @@ words! {
         Collective = "collective",
         /// Makes, splits and ends communicators: the groups of ranks that such operations work in.
         Communicator = "communicator",
+        /// Waits for news of the fabric between hosts.
+        Fabric = "fabric",
     }
 }
 
@@ -103,7 +107,7 @@ impl CallClass {
             Self::Copy => TimePart::Copying,
             Self::Alloc | Self::Free => TimePart::Memory,
             Self::Sync => TimePart::WaitingForGpu,
-            Self::Graph | Self::Module | Self::Context | Self::Communicator => TimePart::OtherCalls,
+            Self::Graph | Self::Module | Self::Context | Self::Communicator | Self::Fabric => TimePart::OtherCalls,
         }
     }
 }

@@ -9,6 +9,7 @@ mod cause;
 mod collective;
 mod cost;
 mod device_work;
+mod fabric;
 mod finding;
 mod gpu_time;
 mod histogram;
@@ -36,6 +37,7 @@ pub use cause::Cause;
 pub use collective::{CollectiveCapture, CollectiveReplay, CollectiveWait};
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use device_work::{Awaited, DeviceAction, HAD_TO_WAIT_NS};
+pub use fabric::{FabricEvent, FabricEventKind};
 pub use finding::{
     Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
     RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,

@@ -106,7 +106,7 @@ const NEW: &[(u32, &[&str])] = &[
     (4, &["stack_lines", "call_sites", "wait_sites", "waker_sites", "run_sites", "stack_stats"]),
     (5, &["sample_values", "labels"]),
     (6, &["split_ranks"]),
-    (8, &["nccl_replays"]),
+    (8, &["nccl_replays", "rdma_events"]),
 ];
 
 const STACKS_SINCE: u32 = 4;

@@ -65,6 +65,19 @@ const HIP_LATER: &[&str] = &[
     "hipStreamEndCapture_spt",
 ];
 
+/// Debian has the library; only the file is looked at.
+#[test]
+fn libibverbs_exports_the_table() {
+    let file = match debian_file("libibverbs1", "usr/lib/x86_64-linux-gnu/libibverbs.so.1") {
+        Ok(file) => file,
+        Err(error) => return left_out(&format!("what libibverbs exports: {error:#}")),
+    };
+    let exported = exported(&file);
+    let table = LIBRARIES.iter().find(|library| library.name == "rdma").unwrap();
+    let symbols = table.apis.iter().flat_map(|api| api.symbols).chain(table.markers);
+    assert_eq!(symbols.filter(|symbol| !exported.contains(**symbol)).count(), 0);
+}
+
 /// Debian has the library; only the file is looked at. Other distributions may have another one, or none.
 #[test]
 fn libamdhip64_exports_the_table_but_for_what_came_later() {

@@ -57,6 +57,8 @@ pub struct Window {
     pub memory_calls: Covered<Call>,
     /// Collective operations of which it is known who asked for them.
     pub collectives: Covered<Collective>,
+    /// A rank that is later than this to an operation is later than ranks were before the window, where that is known.
+    pub unusual_ns: Option<u64>,
     /// Those that calls, stretches and standstills cite; of very many, the ones in which most time passed.
     pub stacks: BTreeMap<StackId, LoadedStack>,
     /// Where threads were seen running, one for each thread and stack.
@@ -136,9 +138,9 @@ impl From<ProcessLife> for Life {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricErrors {
     pub host: u16,
-    /// `mlx5_0/1/InfiniBand`: the device, the port, the transport.
+    /// `mlx5_0/1/InfiniBand`: the device, the port, the transport. Or whose device it is.
     pub port: String,
-    /// What is counted, as the driver calls it.
+    /// What is counted, as the driver or the library calls it.
     pub counter: String,
     pub count: u64,
 }

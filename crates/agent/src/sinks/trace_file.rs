@@ -126,6 +126,9 @@ impl TraceFile {
             Row::TcpEvents(events) => {
                 writer.tcp_events(&events.iter().map(|event| numbers.tcp_event(event)).collect::<Vec<_>>())
             }
+            Row::FabricEvents(events) => {
+                writer.fabric_events(&events.iter().map(|event| numbers.fabric_event(event)).collect::<Vec<_>>())
+            }
             Row::Stack { id, stack } => {
                 let id = numbers.stack(*id, writer)?;
                 writer.stack(id, stack)

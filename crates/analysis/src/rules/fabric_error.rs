@@ -3,7 +3,7 @@
 //! # How it is detected
 //! The driver of an InfiniBand or RoCE port counts what goes wrong on it: packets that arrive damaged, out of order or not at
 //! all, links that go down. The counters are read every five seconds, and those that grew in the time that is looked at
-//! are told with their port.
+//! are told with their port. With `--rdma-verbs`, so is what libibverbs tells programs of links and devices that failed.
 //!
 //! # When it is not reported
 //! Counters of traffic, of congestion that is signalled as it should be, and errors from before do not count. In a job whose
@@ -65,7 +65,7 @@ fn finding(case: &JobCase<'_, '_>, host: u16, errors: &[&FabricErrors]) -> Optio
     Some(Finding {
         impact: Impact { lost_ns: 0, share: 0.0, calls_affected: 0, calls_total: all },
         victim: victim(situation, thread.id),
-        culprit: Some(Culprit { host: name, detail: format!("the port {}", most.port), ..Culprit::default() }),
+        culprit: Some(Culprit { host: name, detail: format!("errors on {}", most.port), ..Culprit::default() }),
         fix: advice(FIX),
         ..found(
             RULE.cause,

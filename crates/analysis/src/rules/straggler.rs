@@ -11,8 +11,8 @@
 //! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. Ranks that ask
 //! within 2 ms of each other ask together. A rank that is late while the others have other work on the GPU holds nobody
 //! up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen say nothing, and
-//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it. One
-//! that waited for a CPU which other ranks had, or for its own GPU, is low: they may have taken turns.
+//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it, unless
+//! that were the last times, and ranks came together before. One that waited for a CPU which other ranks had, or for its own GPU, is low: they may have taken turns.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
@@ -21,6 +21,7 @@
 use std::collections::BTreeSet;
 
 use gpuwhy_model::{CallClass, Chain, Evidence, Finding, Place, Role, Severity, TimePart};
+use gpuwhy_window::Window;
 
 use super::takers::Takers;
 use super::{Check, RULES, Rule, advice, blamed};
@@ -44,6 +45,9 @@ const LEAST_OPERATIONS: u64 = 8;
 /// A rank that was late less often had bad luck.
 const LEAST_LATE: usize = 5;
 
+/// One that has just become late, and was not before, was late so often.
+const LEAST_NEW: usize = 2;
+
 /// How many times as late as others usually are.
 const TIMES_LATER: u64 = 3;
 
@@ -56,14 +60,14 @@ const LEAST_SHARE: f64 = 0.025;
 const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do than the others."];
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
-    let mut cohorts = cohorts(case.situation.window);
-    cohorts.retain(|cohort| cohort.operations >= LEAST_OPERATIONS);
+    let window = case.situation.window;
+    let mut cohorts = cohorts(window);
     cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.latest().map(|rank| rank.late_ns)));
     // The same ranks may have several communicators: who is late is late in all of them.
     let mut told = BTreeSet::new();
     let mut verdicts = Vec::new();
     for cohort in &cohorts {
-        let Some(late) = late(cohort) else { continue };
+        let Some(late) = late(window, cohort) else { continue };
         if told.insert(case.situation.process_id(late.thread)) {
             let late = Late::find(case, cohort, late);
             verdicts.extend(cohort.ranks.iter().filter_map(|rank| waits(case, &late, rank)));
@@ -80,10 +84,12 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     verdicts
 }
 
-fn late(cohort: &Cohort) -> Option<&Rank> {
+fn late<'c>(window: &Window, cohort: &'c Cohort) -> Option<&'c Rank> {
     let late = cohort.latest()?;
-    let is_habit = late.late.len() >= LEAST_LATE;
-    (is_habit && late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
+    let is_habit = cohort.operations >= LEAST_OPERATIONS && late.late.len() >= LEAST_LATE;
+    let is_new = |least_ns| late.late.iter().filter(|late| late.ns() > least_ns).count() >= LEAST_NEW;
+    let is_told = is_habit || window.unusual_ns.is_some_and(is_new);
+    (is_told && late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
 }
 
 /// The rank that others wait for, and what it did meanwhile.

@@ -202,7 +202,7 @@ static __always_inline __u64 operand_at_return(const struct operand *operand, __
 	if (operand->kind == OPERAND_OUT)
 		bpf_probe_read_user(&value, 8, (void *)at_entry);
 	else if (operand->kind == OPERAND_OUT32)
-		bpf_probe_read_user(&value, 4, (void *)at_entry);
+		bpf_probe_read_user(&value, 4, (void *)(at_entry + operand->offset));
 	else
 		value = at_entry;
 	return value;

@@ -59,6 +59,9 @@ pub struct Trace {
     /// Which layer of the CUDA libraries to probe.
     #[arg(long, value_enum, default_value = "driver-first")]
     layer: Layer,
+    /// Also trace what programs are told of InfiniBand and RoCE devices: ports that fail, for example (`rdma_events`).
+    #[arg(long)]
+    rdma_verbs: bool,
     /// Calls shorter than this are counted but get no row.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     keep_min: Duration,
@@ -161,6 +164,7 @@ impl Trace {
                 Layer::Runtime => Layers::Runtime,
                 Layer::Both => Layers::Both,
             },
+            fabric: self.rdma_verbs,
             attach_path: self.attach.map(|attach| match attach {
                 Attach::Session => AttachPath::Session,
                 Attach::Multi => AttachPath::Multi,

@@ -1,6 +1,6 @@
 """A job of several ranks that reduce their gradients in each step. One of them is late, or breaks the rules at some time.
 
-    ranks.py LIBCUDA SECONDS LIBNCCL KIND RANKS [LATE_MS] [KERNEL_US]
+    ranks.py LIBCUDA SECONDS LIBNCCL KIND RANKS [LATE_MS] [KERNEL_US] [LATE_FROM]
 
 Nobody is left after SECONDS. Prints the process of the rank that is different.
 """
@@ -19,6 +19,8 @@ import nccl
 KIND, RANKS = sys.argv[4], int(sys.argv[5])
 LATE_S = float(sys.argv[6]) / 1000 if len(sys.argv) > 6 else 0
 KERNEL_NS = 1000 * int(sys.argv[7]) if len(sys.argv) > 7 else 4_000_000
+# The first step in which a rank is late.
+LATE_FROM = int(sys.argv[8]) if len(sys.argv) > 8 else 0
 GRADIENTS = 1 << 20
 # The rank that is different, and in which step it breaks the rules.
 RANK, STEP = 1, 60
@@ -128,7 +130,7 @@ def be_rank(rank, jobs):
         if rank == RANK and step == STEP and KIND in BREAKS:
             BREAKS[KIND](world, shards)
             continue
-        if rank == RANK and KIND in LATE:
+        if rank == RANK and KIND in LATE and step >= LATE_FROM:
             LATE[KIND]()
         train(world, shards)
 

@@ -328,3 +328,17 @@ pub fn counts_agree(truth: &Truth, finished: &Finished, layer: &str) {
         assert_eq!(counted as u64, made, "{op} of thread {tid}");
     }
 }
+
+/// A program of a source in C.
+pub fn compiled(folder: &Path, name: &str, source: &str, more: &[&str]) -> PathBuf {
+    let (file, made) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&file, source).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-omit-frame-pointer", "-w"]).arg(&file).args(more).arg("-o").arg(&made);
+    assert!(compiler.status().unwrap().success());
+    made
+}
+
+pub fn compiled_library(folder: &Path, name: &str, source: &str) -> PathBuf {
+    compiled(folder, name, source, &["-shared", "-fPIC", &format!("-Wl,-soname,{name}")])
+}

@@ -2,7 +2,7 @@ use clap::{Args, ValueEnum};
 use gpuwhy_analysis::WorkSecond;
 use gpuwhy_model::{Explanation, Phase, PhaseName};
 use gpuwhy_store::Value;
-use gpuwhy_window::Scope;
+use gpuwhy_window::{Scope, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,13 @@ impl Ask for Findings {
             asked.go_on()?;
             let scope = Scope { from_ns: Some(slump.from_ns), to_ns: Some(slump.to_ns), ..reading.scope };
             let incident = gpuwhy_analysis::explain(&reading.window_of(&scope)?);
+            gpuwhy_analysis::add_incident(&mut explanation, incident);
+        }
+        if let Some(onset) = gpuwhy_analysis::onset(&window) {
+            asked.go_on()?;
+            let (from_ns, to_ns) = (Some(onset.during.from_ns), Some(onset.during.to_ns));
+            let window = reading.window_of(&Scope { from_ns, to_ns, ..reading.scope })?;
+            let incident = gpuwhy_analysis::explain(&Window { unusual_ns: Some(onset.unusual_ns), ..window });
             gpuwhy_analysis::add_incident(&mut explanation, incident);
         }
         explanation.window = reading.span;

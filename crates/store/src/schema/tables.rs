@@ -1,9 +1,9 @@
 //! The tables. Records are declared where the model has them; what is laid out otherwise in the file is declared here.
 
 use gpuwhy_model::{
-    AgentUsage, Calibration, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, Column, Frame, IoRequest,
-    IoUsage, KernelWork, OwnOperands, Process, ProcessLife, RungChange, StackSample, StackWalks, Standstill, Stretch,
-    TableFacts, TcpEvent, ThreadTimes, WaitTarget,
+    AgentUsage, Calibration, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, Column, FabricEvent,
+    Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process, ProcessLife, RungChange, StackSample, StackWalks,
+    Standstill, Stretch, TableFacts, TcpEvent, ThreadTimes, WaitTarget,
 };
 
 use super::older_ops;
@@ -33,6 +33,7 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
         Table::of::<StackWalks>(),
         Table::of::<RungChange>(),
         Table::of::<TcpEvent>(),
+        Table::of::<FabricEvent>(),
     ]);
     tables.extend(own.iter().map(|own| Table::of_own(own)));
     tables
@@ -141,8 +142,8 @@ declared! {
     ops (id) since 1 "Traced functions." {
         id INTEGER "Names the function.";
         name TEXT "The function.";
-        layer TEXT "`driver`, `runtime` or `collective`.";
-        class TEXT "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`, `collective`, `communicator`.";
+        layer TEXT "`driver`, `runtime`, `collective` or `fabric`.";
+        class TEXT "What the function is for: `launch`, `copy`, `memset`, `alloc`, `free`, `sync`, `event`, `graph`, `module`, `context`, `collective`, `communicator`, `fabric`.";
         runtime_name TEXT [optional()] "The runtime function that issues this driver function.";
         is_launch INTEGER [since(5), earlier(older_ops::IS_LAUNCH)] "1 if it starts work on the device: a kernel, or a graph of them.";
         is_async INTEGER [since(5), earlier(older_ops::IS_ASYNC)] "1 if it returns before the work it asks for is done.";

@@ -1,4 +1,4 @@
-//! What ports of the fabric between hosts counted.
+//! What ports of the fabric between hosts counted, and what processes were told of it.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,32 @@ const READ_EVERY_NS: u64 = 5_000_000_000;
 
 /// `hosts` says which host each session ran on.
 pub(super) fn load(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut Window) -> rusqlite::Result<()> {
+    counters(source, hosts, window)?;
+    events(source, hosts, window)
+}
+
+/// What processes were told.
+fn events(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut Window) -> rusqlite::Result<()> {
+    if !source.has("rdma_events", "event") {
+        return Ok(());
+    }
+    let sql = "SELECT processes.session_id, processes.comm, processes.pid, rdma_events.event, count(*)
+        FROM rdma_events JOIN processes ON processes.id = rdma_events.process_id
+        WHERE timestamp_ns >= ? AND timestamp_ns < ? AND is_fabric_error
+        GROUP BY processes.id, rdma_events.event ORDER BY 1, 3, 4";
+    source.each(sql, [signed(window.from_ns), signed(window.to_ns)], |row| {
+        let (comm, pid): (String, u32) = (row.get(1)?, row.get(2)?);
+        window.fabric_errors.push(FabricErrors {
+            host: hosts.get(&row.get(0)?).copied().unwrap_or(0),
+            port: format!("a device of {comm} ({pid})"),
+            counter: row.get(3)?,
+            count: row.get::<_, i64>(4)?.unsigned_abs(),
+        });
+        Ok(())
+    })
+}
+
+fn counters(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut Window) -> rusqlite::Result<()> {
     if !source.has("samples", "at_ns") {
         return Ok(());
     }

@@ -47,6 +47,7 @@ const SUMS: &[(&str, &str)] = &[
     ("samples", "at_ns"),
     ("explanations", "at_ns"),
     ("tcp_events", "timestamp_ns"),
+    ("rdma_events", "timestamp_ns"),
 ];
 
 /// Tables that cite threads, processes and series of samples, and when those were alive, except the calls: these are counted per session.

@@ -4,8 +4,8 @@
 use std::slice;
 
 use gpuwhy_model::{
-    AgentUsage, CallStats, Cell, CollectiveCapture, CollectiveReplay, CollectiveWait, Histogram, IoUsage, ProcessLife,
-    Record, RungChange, StackSample, StackWalks, Standstill, TcpEvent, ThreadTimes,
+    AgentUsage, CallStats, Cell, CollectiveCapture, CollectiveReplay, CollectiveWait, FabricEvent, Histogram, IoUsage,
+    ProcessLife, Record, RungChange, StackSample, StackWalks, Standstill, TcpEvent, ThreadTimes,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -69,6 +69,10 @@ impl Writer {
     }
 
     pub fn tcp_events(&mut self, events: &[TcpEvent]) -> Result<(), StoreError> {
+        self.add_up(events)
+    }
+
+    pub fn fabric_events(&mut self, events: &[FabricEvent]) -> Result<(), StoreError> {
         self.add_up(events)
     }
 

@@ -10,7 +10,7 @@ mod prototypes;
 
 use captured::Captured;
 use gpuwhy_apis::{Api, DeviceChange, LIBRARIES, Operand, Way};
-use gpuwhy_model::CallClass;
+use gpuwhy_model::{CallClass, GraphStep};
 use gpuwhy_testbed::CudaRuntime;
 use prototypes::{Prototypes, declared_by};
 use std::collections::BTreeSet;
@@ -140,9 +140,14 @@ impl Check<'_> {
     fn address(&mut self) {
         let reads = &self.api.reads;
         if let Some(read) = self.read("address", reads.address) {
-            self.expect(ADDRESSES.contains(&read.name.as_str()), "reads another argument as address");
-            let is_pointer = matches!(&*read.kind, "CUdeviceptr" | "void*" | "struct cudaPitchedPtr");
-            self.expect(is_pointer, "reads the address through the wrong number of pointers");
+            let is_graph = self.api.meaning.graph_step == Some(GraphStep::Instantiate);
+            self.expect(is_graph || ADDRESSES.contains(&read.name.as_str()), "reads another argument as address");
+            let is_one = match &*read.kind {
+                "CUgraph" | "cudaGraph_t" => is_graph,
+                "CUdeviceptr" | "void*" | "struct cudaPitchedPtr" => !is_graph,
+                _ => false,
+            };
+            self.expect(is_one, "reads the address through the wrong number of pointers");
         }
         let is_memory = matches!(self.api.meaning.class, CallClass::Alloc | CallClass::Free);
         self.expect(!is_memory || reads.address != Operand::None || reads.handle != Operand::None, "names no memory");
@@ -202,7 +207,7 @@ impl Check<'_> {
                 full(slot).and_then(|passed| Some((passed, passed.kind.strip_suffix('*')?)))?
             }
             Operand::Field(slot, offset) => return self.field(slot, offset, 8),
-            Operand::Field32(slot, offset) => return self.field(slot, offset, 4),
+            Operand::Field32(slot, offset) | Operand::OutField32(slot, offset) => return self.field(slot, offset, 4),
             Operand::SizeOf(..) | Operand::Hash(_) | Operand::HashAt(_) | Operand::Of(_) => return None,
         };
         Some(Read { name: passed.path.clone(), kind: kind.to_owned() })
@@ -245,6 +250,8 @@ fn handle_kinds(class: CallClass) -> &'static [&'static str] {
         CallClass::Graph => &["CUgraph", "CUgraphExec", "cudaGraph_t", "cudaGraphExec_t"],
         CallClass::Module => &["CUmodule", "CUlibrary", "CUlinkState", "cudaLibrary_t"],
         CallClass::Context => &["CUcontext"],
-        CallClass::Copy | CallClass::Memset | CallClass::Collective | CallClass::Communicator => &[],
+        CallClass::Copy | CallClass::Memset | CallClass::Collective | CallClass::Communicator | CallClass::Fabric => {
+            &[]
+        }
     }
 }

@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use gpuwhy_model::{Explanation, Finding, Severity};
+use gpuwhy_store::{Limits, Trace, Value as Cell};
 use gpuwhy_testbed::Testbed;
 use serde_json::{Value, json};
 
@@ -35,6 +36,9 @@ const BALANCED: &str = "balanced";
 const STEP_MS: u64 = 40;
 const LATE_MS: [u64; 2] = [5, 16];
 
+/// A rank that becomes late does so in this step.
+const LATE_FROM: u64 = 200;
+
 /// A late rank is explained when it is over, a hang as soon as it is told.
 const LATE_FOR: Duration = Duration::from_secs(7);
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -49,7 +53,8 @@ pub fn run(rounds: u64) -> Result<()> {
         let late = LATE.iter().map(|(kind, told)| bench.late(kind, told, ranks, LATE_MS[(round / 2 % 2) as usize]));
         let balanced = (0..2).map(|_| bench.late(BALANCED, &[], ranks, 0));
         let hangs = HANGS.iter().map(|(kind, told)| bench.hang(kind, told, ranks.max(3)));
-        for run in late.chain(balanced).chain(hangs) {
+        let becomes_late = std::iter::once_with(|| bench.becomes_late(ranks));
+        for run in late.chain(balanced).chain(hangs).chain(becomes_late) {
             let run = run?;
             println!("{run}");
             runs.push(run);
@@ -85,19 +90,49 @@ impl Bench {
         Ok(run)
     }
 
+    /// A rank that is late from some step on, while the job goes on.
+    fn becomes_late(&self, ranks: u64) -> Result<Value> {
+        let file = self.dir.join("ranks.db");
+        let (late_ms, kernel_us) = (LATE_MS[1], STEP_MS * 1000 / 5);
+        let mut job = Job::start(self, &file, "sleeps", ranks, 2 * PATIENCE, &[late_ms, kernel_us, LATE_FROM])?;
+        let found = self.poll(&file, |one| one.cause == "straggler" && one.severity > Severity::Low);
+        let told_ns = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64;
+        job.end();
+        job.wait()?;
+        // It came in time for the operation before.
+        let sql = format!("SELECT max(timestamp_ns) FROM nccl_events WHERE rank = 1 AND seq = {}", LATE_FROM - 1);
+        let since = Trace::open(&file)?.query(&sql, &Limits::default())?.rows.into_iter().flatten().next();
+        remove(&file)?;
+        let mut run =
+            json!({ "kind": "becomes_late", "ranks": ranks, "late_ms": late_ms, "said": said(found.as_ref()) });
+        let culprit = found.and_then(|found| Some(found.culprit?.pid));
+        run["right"] = (culprit.is_some() && culprit == job.different).into();
+        if let (Some(Cell::Integer(since_ns)), Some(_)) = (since, culprit) {
+            run["told_after_ms"] = ((told_ns - since_ns).max(0) / 1_000_000).into();
+        }
+        Ok(run)
+    }
+
+    /// Asks what the file says, as a user would, until it tells of something.
+    fn poll(&self, file: &Path, is_it: impl Fn(&Finding) -> bool) -> Option<Finding> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(100));
+            let said = Command::new(&self.binary).arg("explain").arg(file).arg("--json").output().ok()?;
+            let explanation: Option<Explanation> = serde_json::from_slice(&said.stdout).ok();
+            let found = explanation.and_then(|explanation| explanation.findings.into_iter().find(&is_it));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
     /// The file is asked again and again until it tells.
     fn hang(&self, kind: &str, told: &str, ranks: u64) -> Result<Value> {
         let file = self.dir.join("ranks.db");
         let mut job = Job::start(self, &file, kind, ranks, 2 * PATIENCE, &[])?;
-        let begun = Instant::now();
-        let mut found: Option<Finding> = None;
-        while found.is_none() && begun.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(250));
-            let explanation = explain(&file).ok();
-            let hang =
-                |explanation: Explanation| explanation.findings.into_iter().find(|one| one.cause == "collective-hang");
-            found = explanation.and_then(hang);
-        }
+        let found = self.poll(&file, |one| one.cause == "collective-hang");
         job.end();
         job.wait()?;
         remove(&file)?;

@@ -19,6 +19,7 @@ const CLASSES: Readonly<Record<string, Meaning>> = {
   context: { text: "context", colour: "part-other-call" },
   collective: { text: "collective", colour: "part-network" },
   communicator: { text: "communicator", colour: "part-other-call" },
+  fabric: { text: "fabric", colour: "part-network" },
 };
 
 const REASONS: Readonly<Record<string, Meaning>> = {

@@ -21,7 +21,7 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
     writeln!(
         text,
         "\n## Jobs of several ranks\n\n`./dev accuracy ranks` on {}: {} runs of 2 to 5 ranks in Python on the fake GPU, in steps \
-         of {} ms. One rank is 5 or 16 ms late in each step, or leaves the others hanging. In balanced runs none may be named; in \
+         of {} ms. One rank is 5 or 16 ms late in each step, becomes 16 ms late after 200 steps, or leaves the others hanging. In balanced runs none may be named; in \
          runs that are all stuck nobody is blamed. A dash stands for what does not apply.\n\n\
          | one rank | runs | {} | told after |\n|---|---|{}---|",
         measured_on(results),

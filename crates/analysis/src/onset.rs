@@ -1,0 +1,85 @@
+//! A rank that becomes late: ranks came together for long, and since a moment ago one of them does not. In the run as a whole
+//! that is next to nothing yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuwhy_model::Span;
+use gpuwhy_window::Window;
+
+use crate::cohorts::whole_operations;
+
+/// How ranks usually come is known from this part of the operations, and not from fewer of them.
+const BEFORE: f64 = 0.6;
+const LEAST_BEFORE: usize = 20;
+
+/// A rank has become late when it is so many times as late as the last one was in 19 of 20 operations, and not less late.
+const TIMES_LATER: u64 = 3;
+const LEAST_LATE_NS: u64 = 5_000_000;
+
+/// In so many iterations, and in this part of all operations since.
+const LEAST_ITERATIONS: usize = 2;
+const LEAST_PART: f64 = 0.3;
+
+/// What is looked at on its own is no shorter: sums are kept by the second.
+const SHORTEST_NS: u64 = 2_000_000_000;
+
+/// What goes on may have been seen last before so many of its iterations, and this long.
+const ITERATIONS_AGO: u64 = 2;
+const AGO_NS: u64 = 1_000_000_000;
+
+/// Since when a rank is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Onset {
+    /// From the first operation to which it came late to the end of the window.
+    pub during: Span,
+    /// It is later than this, and ranks hardly ever were before.
+    pub unusual_ns: u64,
+}
+
+/// The one who came last to an operation, from when half of the ranks had asked.
+struct Last {
+    rank: u32,
+    late: Span,
+    done_ns: Option<u64>,
+}
+
+/// Whether a rank of some communicator has become late, and is. The one that lost most time since.
+pub fn onset(window: &Window) -> Option<Onset> {
+    let mut communicators: BTreeMap<i64, Vec<Last>> = BTreeMap::new();
+    for asked in whole_operations(window) {
+        let (usual, last) = (asked[(asked.len() - 1) / 2], asked[asked.len() - 1]);
+        let late = Span { from_ns: usual.start_ns, to_ns: last.start_ns };
+        let last = Last { rank: last.rank, late, done_ns: last.done_ns };
+        communicators.entry(usual.communicator).or_default().push(last);
+    }
+    let found = communicators.values().filter_map(|lasts| onset_of(window, lasts));
+    found.max_by_key(|(lost_ns, _)| *lost_ns).map(|(_, onset)| onset)
+}
+
+/// With how much it was late in all.
+fn onset_of(window: &Window, lasts: &[Last]) -> Option<(u64, Onset)> {
+    let (before, since) = lasts.split_at((lasts.len() as f64 * BEFORE) as usize);
+    if before.len() < LEAST_BEFORE {
+        return None;
+    }
+    let mut usual: Vec<u64> = before.iter().map(|last| last.late.ns()).collect();
+    usual.sort_unstable();
+    let unusual_ns = usual[usual.len() * 19 / 20].saturating_mul(TIMES_LATER).max(LEAST_LATE_NS);
+    let late: Vec<&Last> = since.iter().filter(|last| last.late.ns() > unusual_ns).collect();
+    let newest = *late.last()?;
+    let own: Vec<&Last> = late.into_iter().rev().take_while(|last| last.rank == newest.rank).collect();
+    let first = *own.last()?;
+    // To what one wait covers, a rank is late once.
+    let iterations = own.iter().map(|last| last.done_ns).collect::<BTreeSet<_>>().len();
+    let all = since.iter().filter(|last| last.late.to_ns >= first.late.to_ns).count();
+    if iterations < LEAST_ITERATIONS || (own.len() as f64) < LEAST_PART * all as f64 {
+        return None;
+    }
+    let iteration_ns = newest.late.to_ns.saturating_sub(first.late.to_ns) / (iterations as u64 - 1);
+    let ago_ns = window.to_ns.saturating_sub(newest.late.to_ns);
+    let is_over = ago_ns > iteration_ns.saturating_mul(ITERATIONS_AGO).saturating_add(AGO_NS);
+    let from_ns = first.late.from_ns.min(window.to_ns.saturating_sub(SHORTEST_NS)).max(window.from_ns);
+    let lost_ns = own.iter().fold(0u64, |sum, last| sum.saturating_add(last.late.ns()));
+    let onset = Onset { during: Span { from_ns, to_ns: window.to_ns }, unusual_ns };
+    (!is_over).then_some((lost_ns, onset))
+}

@@ -65,29 +65,31 @@ const HIP_LATER: &[&str] = &[
     "hipStreamEndCapture_spt",
 ];
 
-/// Debian has the library; only the file is looked at.
-#[test]
-fn libibverbs_exports_the_table() {
-    let file = match debian_file("libibverbs1", "usr/lib/x86_64-linux-gnu/libibverbs.so.1") {
-        Ok(file) => file,
-        Err(error) => return left_out(&format!("what libibverbs exports: {error:#}")),
+/// What the call table has of a library and a package of Debian's does not export; only the file is looked at. `None` where there
+/// is no such package: other distributions may have another one.
+fn not_exported(library: &str, package: &str, file: &str) -> Option<BTreeSet<&'static str>> {
+    let exported = match debian_file(package, file) {
+        Ok(file) => exported(&file),
+        Err(error) => {
+            left_out(&format!("what {package} exports: {error:#}"));
+            return None;
+        }
     };
-    let exported = exported(&file);
-    let table = LIBRARIES.iter().find(|library| library.name == "rdma").unwrap();
+    let table = LIBRARIES.iter().find(|known| known.name == library).unwrap();
     let symbols = table.apis.iter().flat_map(|api| api.symbols).chain(table.markers);
-    assert_eq!(symbols.filter(|symbol| !exported.contains(**symbol)).count(), 0);
+    Some(symbols.copied().filter(|symbol| !exported.contains(*symbol)).collect())
 }
 
-/// Debian has the library; only the file is looked at. Other distributions may have another one, or none.
+#[test]
+fn libibverbs_exports_the_table() {
+    if let Some(missing) = not_exported("rdma", "libibverbs1", "usr/lib/x86_64-linux-gnu/libibverbs.so.1") {
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
 #[test]
 fn libamdhip64_exports_the_table_but_for_what_came_later() {
-    let file = match debian_file("libamdhip64-5", "usr/lib/x86_64-linux-gnu/libamdhip64.so.5") {
-        Ok(file) => file,
-        Err(error) => return left_out(&format!("what AMD's library exports: {error:#}")),
-    };
-    let exported = exported(&file);
-    let table = LIBRARIES.iter().find(|library| library.name == "hip").unwrap();
-    let symbols = table.apis.iter().flat_map(|api| api.symbols).chain(table.markers);
-    let missing: BTreeSet<&str> = symbols.copied().filter(|symbol| !exported.contains(*symbol)).collect();
-    assert_eq!(missing, HIP_LATER.iter().copied().collect());
+    if let Some(missing) = not_exported("hip", "libamdhip64-5", "usr/lib/x86_64-linux-gnu/libamdhip64.so.5") {
+        assert_eq!(missing, HIP_LATER.iter().copied().collect());
+    }
 }

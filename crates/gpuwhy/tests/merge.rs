@@ -108,10 +108,7 @@ fn is_named(explanation: &Value) -> bool {
     let summary = first["summary"].as_str().unwrap();
     // Beside busy neighbours it waits for a CPU longer than it computes.
     let own_cause = first["where"].to_string().contains("compute_more") || summary.contains("waiting for a CPU");
-    first["cause"] == "straggler"
-        && first["culprit"]["host"] == "node-b"
-        && summary.contains("on node-b")
-        && own_cause
+    first["cause"] == "straggler" && first["culprit"]["host"] == "node-b" && summary.contains("on node-b") && own_cause
 }
 
 #[test]

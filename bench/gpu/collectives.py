@@ -5,6 +5,7 @@ compared is what `nccl_events` says of them.
 
 NCCL takes several ranks on one GPU when it takes them for different hosts: each has an NCCL_HOSTID of its own. Compared
 are operations, bytes and reductions, rank, size of the communicator, and that all ranks number the same operation alike.
+In the end the ranks capture operations in a CUDA graph and launch it again and again: `nccl_replays` is compared too.
 Prints the table last and writes collectives.json. Needs root.
 """
 
@@ -74,6 +75,9 @@ def compared(said: list[dict], trace: Path) -> dict:
     with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         rows = [dict(row) for row in connection.execute("SELECT * FROM nccl_events ORDER BY timestamp_ns")]
+        replays = [dict(row) for row in connection.execute("SELECT * FROM nccl_replays ORDER BY timestamp_ns")]
+    launches = [one for one in said if "launches" in one]
+    said = [one for one in said if "launches" not in one]
     operations = [row for row in rows if not row["op"].startswith("COMM_")]
     wanted = Counter(key(one["pid"], one) for one in said)
     seen = Counter(key(row["pid"], row) for row in operations)
@@ -81,14 +85,27 @@ def compared(said: list[dict], trace: Path) -> dict:
     orders = numbered_alike(operations)
     unknown = sum(row["comm_id_hash"] is None or row["rank"] is None for row in operations)
     return {
-        "agree": not missing and not extra and not unknown and not orders,
+        "agree": not missing and not extra and not unknown and not orders and all(map(is_seen_in_graphs(replays), launches)),
         "operations": sum(wanted.values()), "seen": sum(seen.values()), "unknown": unknown,
         "missing": [[*one, count] for one, count in missing.most_common(5)],
         "extra": [[*one, count] for one, count in extra.most_common(5)],
         "numbered_differently": orders[:5],
         "communicators": len({row["comm_id_hash"] for row in operations}),
+        "launches_of_graphs": sum(one["launches"] for one in launches), "replays": len(replays),
+        "replays_with_wait": sum(row["wait_ns"] is not None for row in replays),
         "made": Counter(row["op"] for row in rows if row["op"].startswith("COMM_")),
     }
+
+
+def is_seen_in_graphs(replays: list[dict]):
+    """Each launch of a rank is there, with the operations that were captured, in order."""
+
+    def is_seen(one: dict) -> bool:
+        own = [row for row in replays if row["pid"] == one["pid"] and row["rank"] == one["rank"]]
+        has_all = all(row["operations"] == one["captured"] for row in own)
+        return has_all and [row["replay"] for row in own] == list(range(one["launches"]))
+
+    return is_seen
 
 
 def key(pid: int, one: dict) -> tuple:
@@ -152,6 +169,15 @@ for number in range(rounds):
         dist.all_reduce(one, group=half); tell("ALL_REDUCE", one, "sum", rank // 2, (ranks + 1) // 2)
     torch.cuda.synchronize()
 torch.cuda.synchronize()
+graph, summed = torch.cuda.CUDAGraph(), torch.ones(4096, device="cuda")
+# The watchdog of the process group calls CUDA meanwhile.
+with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    for _ in range(2):
+        dist.all_reduce(summed); tell("ALL_REDUCE", summed, "sum")
+for _ in range(rounds):
+    graph.replay()
+    torch.cuda.synchronize()
+told.append({"pid": os.getpid(), "rank": rank, "launches": rounds, "captured": 2})
 for one in told:
     print("TRUTH " + json.dumps(one), flush=True)
 dist.destroy_process_group()

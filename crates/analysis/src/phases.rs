@@ -34,13 +34,15 @@ const LONG_END: f64 = 0.2;
 /// is a part of its end.
 pub fn phases(seconds: &[WorkSecond], span: Span, has_ended: bool) -> Vec<Phase> {
     let Some((first, last)) = working(seconds) else { return Vec::new() };
-    let steady = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
     let with_work = |seconds: &[WorkSecond]| seconds.iter().filter(|second| second.launches > 0).count() as f64;
-    let is_enough = last + 1 - steady >= LEAST_SECONDS
-        && with_work(&seconds[steady..=last]) >= LEAST_PART * with_work(&seconds[first..=last]);
-    if !is_enough {
-        return Vec::new();
-    }
+    let is_enough = |steady: usize| {
+        last + 1 - steady >= LEAST_SECONDS
+            && with_work(&seconds[steady..=last]) >= LEAST_PART * with_work(&seconds[first..=last])
+    };
+    // A program that ends soon after a long start has no second to spare.
+    let came_back = || started(&seconds[first..=last]).map(|at| first + at);
+    let after_warm_up = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
+    let Some(steady) = Some(after_warm_up).filter(|&at| is_enough(at)).or_else(came_back) else { return Vec::new() };
     let begins_ns =
         |at: usize| seconds.get(at).map_or(span.to_ns, |second| second.bucket_ns.clamp(span.from_ns, span.to_ns));
     let steady_ns = if steady == 0 { span.from_ns } else { begins_ns(steady) };
@@ -73,22 +75,22 @@ fn warmed_up(seconds: &[WorkSecond]) -> Option<usize> {
     let (early, late) = seconds.split_at(seconds.len().div_ceil(3));
     let loads = |second: &WorkSecond| second.loading_ns >= LOADING_NS;
     let loaded = if late.iter().any(loads) { 0 } else { early.iter().rposition(loads).map_or(0, |last| last + 1) };
-    Some(starts.max(loaded).max(started(seconds)))
+    // Work came back in the middle of that second.
+    Some(starts.max(loaded).max(started(seconds).map_or(0, |at| at + 1)))
 }
 
-/// How many seconds pass until the last long time without work is over that hardly any work came before. Seconds in which
-/// nothing was called are not among them.
-fn started(seconds: &[WorkSecond]) -> usize {
+/// The second in which work comes back after the last long time without it that hardly any work came before. Seconds in
+/// which nothing was called are not among them.
+fn started(seconds: &[WorkSecond]) -> Option<usize> {
     let most = MOST_TRIALS * seconds.iter().map(|second| second.launches as f64).sum::<f64>();
     let working = || seconds.iter().enumerate().filter(|(_, second)| second.launches > 0);
-    let (mut done, mut started) = (0.0, 0);
+    let (mut done, mut started) = (0.0, None);
     for ((_, last), (at, second)) in working().zip(working().skip(1)) {
         done += last.launches as f64;
         let pause_ns = second.bucket_ns.saturating_sub(last.bucket_ns);
         let before_ns = last.bucket_ns.saturating_sub(seconds[0].bucket_ns);
         if pause_ns > LONG_START_NS.max(before_ns) && done <= most {
-            // Work came back in the middle of that second.
-            started = at + 1;
+            started = Some(at);
         }
     }
     started
@@ -167,6 +169,15 @@ mod tests {
         let told = phases(&called, Span { from_ns: 0, to_ns: 14 * S }, false);
         let told: Vec<_> = told.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect();
         assert_eq!(told, expected, "seconds without any call have no row");
+    }
+
+    #[test]
+    fn a_program_that_ends_soon_after_a_long_start_is_judged_by_what_came_after_it() {
+        let expected = [("load", 0, 1), ("warm-up", 1, 6), ("steady", 6, 8)];
+        assert_eq!(found(&[0, 17, 0, 0, 0, 0, 400, 1500], &[]), expected);
+        let expected = [("load", 0, 1), ("warm-up", 1, 6), ("steady", 6, 7)];
+        assert_eq!(found(&[0, 17, 0, 0, 0, 0, 1500], &[]), expected);
+        assert_eq!(found(&[0, 1000, 0, 0, 0, 0, 500], &[]), [("load", 0, 1), ("steady", 1, 7)], "those were no trials");
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub(crate) fn waits(window: &Window) -> WaitsByThread<'_> {
     }
     mark_reclaim(window, &mut waits);
     mark_answers(window, &mut waits);
+    mark_commands(window, &mut waits);
     waits
 }
 
@@ -90,6 +91,33 @@ fn mark_last_words(window: &Window, waits: &mut WaitsByThread<'_>) {
         let exits = exits.get(&(window.host_of(waker_id), waker.pid));
         let ends_soon = || exits.is_some_and(|exits| exits.iter().any(|at_ns| soon.contains(at_ns)));
         if waker.parent_pid == own.pid && ends_soon() {
+            waiting.class = Some(WaitClass::Child);
+        }
+    }
+}
+
+/// How Python's workers are called that it starts as programs of their own.
+const WORKER: &str = "multiprocessing";
+
+/// Who keeps a command running, asks it and waits for its answer, waits for a process that it started. Whoever delivers
+/// without being asked each time works ahead, and so do workers that are asked for several things at once.
+fn mark_commands(window: &Window, waits: &mut WaitsByThread<'_>) {
+    let is_input = |waiting: &&Waiting<'_>| waiting.class == Some(WaitClass::Input);
+    let who = |waiting: &Waiting<'_>| {
+        Some((window.process_id(waiting.stretch.thread)?, window.process_id(waiting.ended_by?.thread)?))
+    };
+    let mut count: BTreeMap<(ProcessId, ProcessId), usize> = BTreeMap::new();
+    for pair in waits.values().flatten().filter(is_input).filter_map(who) {
+        *count.entry(pair).or_default() += 1;
+    }
+    let is_command = |(own, other): (ProcessId, ProcessId)| {
+        let (Some(own), Some(other)) = (window.processes.get(&own), window.processes.get(&other)) else { return false };
+        other.parent_pid == own.pid && other.cmdline != own.cmdline && !other.cmdline.contains(WORKER)
+    };
+    let is_asked = |(own, other)| 2 * count.get(&(other, own)).unwrap_or(&0) >= count[&(own, other)];
+    let commands: BTreeSet<_> = count.keys().copied().filter(|&pair| is_command(pair) && is_asked(pair)).collect();
+    for waiting in waits.values_mut().flatten().filter(|waiting| is_input(&&**waiting)) {
+        if who(waiting).is_some_and(|pair| commands.contains(&pair)) {
             waiting.class = Some(WaitClass::Child);
         }
     }

@@ -239,6 +239,38 @@ fn a_program_that_reads_from_processes_until_they_end_waits_for_processes() {
     assert!(finding.summary.contains("simulate"), "{}", finding.summary);
 }
 
+/// A child that runs another program, and is asked in every step or works ahead.
+fn with_a_command(is_asked: bool, command: &str) -> gpuwhy_model::Explanation {
+    let mut cast = None;
+    let scene = training(|scene, thread, at| {
+        let (child, answers, questions) = *cast.get_or_insert_with(|| {
+            let child = scene.program(4800, "filter");
+            let process = scene.window.threads[&child].process;
+            let process = scene.window.processes.get_mut(&process).unwrap();
+            (process.parent_pid, process.cmdline) = (4711, command.to_owned());
+            (child, scene.target(TargetKind::Pipe, "pipe:[8]"), scene.target(TargetKind::Pipe, "pipe:[9]"))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Stream, 6 * MS, answers, child));
+        if is_asked {
+            scene.stretch(child, at + 6 * MS, Off::on(WaitReason::Stream, 14 * MS, questions, thread));
+        }
+    });
+    scene.explained()
+}
+
+#[test]
+fn a_command_that_is_asked_and_answers_is_waited_for() {
+    let explanation = with_a_command(true, "filter --json");
+    let finding = only(&explanation, "child-wait");
+    assert_eq!(finding.culprit.as_ref().unwrap().pid, 4800);
+}
+
+#[test]
+fn a_command_that_works_ahead_and_a_worker_that_is_asked_deliver_input() {
+    only(&with_a_command(false, "ffmpeg -i clip.mp4 -"), "input-starved");
+    only(&with_a_command(true, "python3 -c from multiprocessing.spawn import spawn_main"), "input-starved");
+}
+
 /// An event loop gets requests and asks another server before it hands the work to the thread that feeds the GPU.
 fn event_loop(asks: bool) -> gpuwhy_model::Explanation {
     let mut cast = None;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::{ptr, thread};
 
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
@@ -118,13 +119,13 @@ impl Attached {
     }
 }
 
-/// Ends the process without waiting for its single links: removing one takes the kernel a tenth of a second, and it
-/// removes one after the other. A child that does nothing else keeps them until the parent is gone and removes them
-/// by ending.
-pub fn leave_to_child(attached: Vec<Attached>) -> io::Result<()> {
+/// Lets go of links without waiting for the kernel: to remove one takes it a tenth of a second, on a crowded machine
+/// seconds, and it removes one after the other. A child that does nothing else holds them a moment longer than this
+/// process does, and removes them by ending.
+pub fn leave_to_child<T>(links: T) -> io::Result<()> {
     let (reader, writer) = io::pipe()?;
     // SAFETY: the child calls only close, read and _exit, which are safe after a fork of a threaded process.
-    match unsafe { libc::fork() } {
+    let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {
             let mut byte = 0u8;
@@ -139,10 +140,12 @@ pub fn leave_to_child(attached: Vec<Attached>) -> io::Result<()> {
                 libc::_exit(0)
             }
         }
-        _ => {}
-    }
-    // The links stay open here until the process ends; so does the pipe that tells the child.
-    std::mem::forget((attached, writer));
+        child => child,
+    };
+    drop(links);
+    drop(writer);
+    // SAFETY: waitpid has no preconditions. This process may end before.
+    thread::spawn(move || unsafe { libc::waitpid(child, ptr::null_mut(), 0) });
     Ok(())
 }
 

@@ -222,6 +222,11 @@ impl<Name: Eq + Hash> Probes<Name> {
                 calls.set_own_link(pid, row, false);
             }
         }
+        self.remove_meanwhile(links);
+    }
+
+    /// Takes links out while the caller goes on: on a crowded machine the kernel takes seconds.
+    pub fn remove_meanwhile(&mut self, links: Vec<Attached>) {
         self.removals.retain(|removal| !removal.is_finished());
         self.removals.push(thread::spawn(|| remove_all(links)));
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gpuwhy_apis::{When, row};
 use gpuwhy_model::{Layer, LossReason, Losses, StackMoment};
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags};
 
-use crate::attach::{AttachPath, Attached, LinkKind};
+use crate::attach::{AttachPath, Attached, LinkKind, leave_to_child};
 use crate::calibration::{Calibration, calibrate};
 use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::Calls;
@@ -259,7 +259,7 @@ impl<File: Eq + Hash> Tracer<File> {
     }
 
     pub fn stop_learning(&mut self) {
-        self.learning.clear();
+        self.probes.remove_meanwhile(std::mem::take(&mut self.learning));
     }
 
     /// Until this is said of a file, every process that maps it is told of.
@@ -480,5 +480,13 @@ impl<File: Eq + Hash> Tracer<File> {
     pub fn drain_all(&mut self) -> Vec<Record> {
         self.counts.expect_new();
         self.reader.drain_all()
+    }
+}
+
+impl<File> Drop for Tracer<File> {
+    /// The sampler alone has a link for each CPU. Where there can be no child, the kernel is waited for.
+    fn drop(&mut self) {
+        let links: Vec<Link> = self.families.iter_mut().flat_map(|family| family.links.drain(..)).collect();
+        let _ = leave_to_child(links);
     }
 }

@@ -88,11 +88,11 @@ fn root_a_killed_tracer_loses_a_second_at_most_and_leaves_nothing_in_the_kernel(
     assert_eq!(integrity(&place.file()), "ok");
 }
 
-fn stops_within_a_second(running: &mut Running, place: &Place, signal: i32) {
+fn stops_within_a_second(running: &mut Running, place: &Place, calls: i64, signal: i32) {
     let mut tracing = place.trace(&[]);
     tracing.wait_ready();
     running.go().unwrap();
-    wait_stored(&place.file(), 10_000);
+    wait_stored(&place.file(), calls);
     let (took, status) = tracing.end_by(signal);
     assert!(status.success(), "{status}");
     eprintln!("it took {took:?} to stop");
@@ -106,15 +106,17 @@ fn stops_within_a_second(running: &mut Running, place: &Place, signal: i32) {
 fn root_ctrl_c_stops_within_a_second_at_full_speed() {
     needs_root();
     let place = Place::new();
-    stops_within_a_second(&mut full_speed(&place, 30), &place, libc::SIGINT);
+    stops_within_a_second(&mut full_speed(&place, 30), &place, 10_000, libc::SIGINT);
 }
 
 #[test]
 fn root_sigterm_stops_within_a_second() {
     needs_root();
     let place = Place::new();
-    let workload = Workload::new(&place.testbed).threads(4).rate(5000.0).duration(Duration::from_secs(30));
-    stops_within_a_second(&mut workload.start().unwrap(), &place, libc::SIGTERM);
+    // Beside busy programs, Linux 6.18 lets others wait for as long as somebody wakes up more than some hundred times a
+    // second, also without a tracer.
+    let workload = Workload::new(&place.testbed).threads(4).rate(50.0).duration(Duration::from_secs(30));
+    stops_within_a_second(&mut workload.start().unwrap(), &place, 200, libc::SIGTERM);
 }
 
 #[test]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 TRUTH = {
-    "cause": ["gil"],
+    "cause": ["gil-wait"],
     "culprit": ["self", "thread"],
     "line": "# FAULT",
     "compound": False,

@@ -1,6 +1,6 @@
 //! Threads whose work can wait for anybody else's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::clock;
 
@@ -14,6 +14,26 @@ pub fn background_cpu_ns() -> u64 {
 /// The calling thread, from now on.
 pub struct Background {
     noted_ns: u64,
+}
+
+/// Lets somebody end the patience of such a thread.
+#[derive(Default)]
+pub struct Urgency(AtomicI32);
+
+impl Urgency {
+    /// To be said by the thread itself.
+    pub fn is_mine(&self) {
+        // SAFETY: gettid has no preconditions.
+        self.0.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+    }
+
+    /// Somebody waits for it now: it gets the CPU like any other thread.
+    pub fn raise(&self) {
+        if let tid @ 1.. = self.0.load(Ordering::Relaxed) {
+            // SAFETY: setpriority has no preconditions. A plain user may not do this, and waits longer.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, 0) };
+        }
+    }
 }
 
 impl Background {

@@ -26,8 +26,8 @@ use gpuwhy_stacks::symbols::{Limits, Symbolizer};
 use hashbrown::HashMap;
 
 use crate::procfs::Procfs;
-use background::Background;
 pub use background::background_cpu_ns;
+use background::{Background, Urgency};
 use files::{Built, Files};
 pub use interpreter::{Refused, find_python_state, look_for_interpreter};
 pub use numbers::StackNumbers;
@@ -70,6 +70,7 @@ pub struct Stacks {
 struct Shared {
     /// There is no time left for names.
     hurry: AtomicBool,
+    urgency: Urgency,
     missed: AtomicU64,
 }
 
@@ -105,6 +106,7 @@ impl Stacks {
     /// Waits until everything that was told is resolved, without names if that takes too long.
     pub fn finish(self) -> Result<()> {
         drop(self.news);
+        self.shared.urgency.raise();
         let deadline = Instant::now() + LAST_NAMES;
         while !self.thread.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
@@ -148,6 +150,7 @@ impl Work {
     fn run(mut self, inbox: &channel::Receiver<News>) {
         let look = tick(LOOK_EVERY);
         let mut background = Background::begin();
+        self.shared.urgency.is_mine();
         loop {
             select! {
                 recv(inbox) -> news => match news {

@@ -3,7 +3,8 @@
 //! # How it is detected
 //! The kernel says what a blocked thread is in: a wait for the end of another process (`waitpid`), or Python's
 //! `subprocess` reading what the other one says until it ends. The one that ended the wait is that process. Whoever reads
-//! what a process says that it started, and that one ends right after or lives only for a moment, waits for it too.
+//! what a process says that it started, and that one ends right after or lives only for a moment, waits for it too. So does
+//! whoever keeps a command running, sends it something and waits for what it answers.
 //!
 //! # When it is not reported
 //! Workers that hand something over again and again, and do not end, are producers: `input-starved`.
@@ -34,7 +35,7 @@ const WAITS: BlamedWaits = BlamedWaits {
 };
 
 const FIX: &[&str] = &[
-    "Start it earlier and collect it later (Popen, then poll), so that it runs while the GPU works.",
+    "Start it, or ask it, earlier and collect the answer later (Popen, then poll), so that it runs while the GPU works.",
     "Keep one process running and send it work, or do the work in a library: starting a process takes milliseconds.",
 ];
 

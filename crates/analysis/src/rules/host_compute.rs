@@ -31,9 +31,10 @@ pub const RULE: Rule = Rule {
     )
 };
 
-/// A smaller share of the time is not worth an alarm: every program computes something between two steps. Where the GPU
-/// does not say itself how long it was idle, it is an estimate.
-const NOTABLE: f64 = 0.1;
+/// A smaller share of the time is not worth an alarm: every program computes something between two steps, and one that
+/// waits for the GPU once a step leaves it idle for a tenth of it. Where the GPU does not say itself how long it was idle,
+/// it is an estimate.
+const NOTABLE: f64 = 0.15;
 const NOTABLE_ESTIMATE: f64 = 0.2;
 
 const FIX: &[&str] = &[

@@ -40,13 +40,13 @@ pub struct Loaded {
     pub io_usage: Option<MapHandle>,
     /// Its programs, to ask the kernel about them.
     pub programs: Vec<OwnedFd>,
-    _links: Vec<Link>,
+    pub links: Vec<Link>,
     _skeleton: Option<Box<dyn Send>>,
 }
 
 impl Loaded {
     fn new(programs: Vec<OwnedFd>, links: Vec<Link>, skeleton: impl Skel<'static> + 'static) -> Self {
-        Self { programs, _links: links, _skeleton: Some(kept(skeleton)), ..Self::default() }
+        Self { programs, links, _skeleton: Some(kept(skeleton)), ..Self::default() }
     }
 }
 

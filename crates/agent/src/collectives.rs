@@ -12,7 +12,7 @@ use gpuwhy_model::{
 };
 use hashbrown::HashMap;
 
-use graphs::{Graphs, is_graph_launch};
+use graphs::Graphs;
 
 /// So many operations that nobody has waited for yet are followed on each stream.
 const MOST_PENDING: usize = 256;
@@ -63,7 +63,7 @@ impl Collectives {
         match call.device_action(meaning) {
             Some(DeviceAction::Mark { event, stream }) => pending.follow(event, stream),
             Some(DeviceAction::Wait(awaited)) => told.waits.extend(pending.wait(call, awaited)),
-            Some(DeviceAction::Submit(stream)) if is_graph_launch(meaning) => {
+            Some(DeviceAction::Submit(stream)) if meaning.is_graph_launch() => {
                 let replays = graphs.launch(call);
                 if !replays.is_empty() {
                     pending.ask(stream, call.start_ns);

@@ -27,6 +27,11 @@ const LEAST_PART: f64 = 0.5;
 const LONG_START_NS: u64 = 3_000_000_000;
 const MOST_TRIALS: f64 = 0.45;
 
+/// Work is so many times as fast once no more code is loaded, for at least this part of the time: until then, algorithms
+/// were tried out and compiled.
+const FASTER: f64 = 3.0;
+const LEAST_FASTER_PART: f64 = 0.25;
+
 /// What comes after the last work is a phase of its own from this part of the steady state on.
 const LONG_END: f64 = 0.2;
 
@@ -42,7 +47,10 @@ pub fn phases(seconds: &[WorkSecond], span: Span, has_ended: bool) -> Vec<Phase>
     // A program that ends soon after a long start has no second to spare.
     let came_back = || started(&seconds[first..=last]).map(|at| first + at);
     let after_warm_up = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
-    let Some(steady) = Some(after_warm_up).filter(|&at| is_enough(at)).or_else(came_back) else { return Vec::new() };
+    let until = if has_ended { last } else { last + 1 };
+    let tried_out = tried_out(&seconds[first..until]).map(|at| first + at).filter(|&at| at > after_warm_up);
+    let warmed_up = tried_out.or_else(|| Some(after_warm_up).filter(|&at| is_enough(at)));
+    let Some(steady) = warmed_up.or_else(came_back) else { return Vec::new() };
     let begins_ns =
         |at: usize| seconds.get(at).map_or(span.to_ns, |second| second.bucket_ns.clamp(span.from_ns, span.to_ns));
     let steady_ns = if steady == 0 { span.from_ns } else { begins_ns(steady) };
@@ -96,6 +104,16 @@ fn started(seconds: &[WorkSecond]) -> Option<usize> {
     started
 }
 
+/// The second after the last one in which code was loaded, if work is much faster from then on.
+fn tried_out(seconds: &[WorkSecond]) -> Option<usize> {
+    let (before, after) = seconds.split_at(seconds.iter().rposition(|second| second.loading_ns > 0)? + 1);
+    let each = |seconds: &[WorkSecond]| {
+        seconds.iter().map(|second| second.launches as f64).sum::<f64>() / seconds.len().max(1) as f64
+    };
+    let is_long = after.len() >= LEAST_SECONDS && after.len() as f64 >= LEAST_FASTER_PART * seconds.len() as f64;
+    (is_long && each(after) >= FASTER * each(before)).then_some(before.len())
+}
+
 /// The launches of a usual second, of those that have any.
 pub(crate) fn usual<'s>(seconds: impl Iterator<Item = &'s WorkSecond>) -> Option<f64> {
     let mut launches: Vec<u64> = seconds.map(|second| second.launches).filter(|&launches| launches > 0).collect();
@@ -136,6 +154,16 @@ mod tests {
     fn code_that_is_loaded_first_is_warm_up_and_code_that_is_always_loaded_is_not() {
         assert_eq!(found(&[100, 100, 100, 100, 100, 100], &[0]), [("warm-up", 0, 1), ("steady", 1, 6)]);
         assert_eq!(found(&[100; 6], &[0, 1, 2, 3, 4, 5]), [("steady", 0, 6)]);
+    }
+
+    #[test]
+    fn algorithms_that_are_tried_out_for_longer_than_the_rest_takes_are_warm_up() {
+        let launches = [10, 40, 20, 10, 40, 10, 60, 500, 500, 400, 500];
+        let loading: Vec<usize> = (0..7).collect();
+        assert_eq!(found(&launches, &loading), [("warm-up", 0, 7), ("steady", 7, 11)]);
+        assert_eq!(found(&[100; 11], &loading), [("steady", 0, 11)], "it goes on as before");
+        let expected = [("warm-up", 0, 1), ("steady", 1, 11)];
+        assert_eq!(found(&launches, &[0, 3, 10]), expected, "code is loaded to the end");
     }
 
     #[test]

@@ -124,15 +124,18 @@ fn mark_commands(window: &Window, waits: &mut WaitsByThread<'_>) {
 }
 
 /// Whoever waits for all its sockets at once may wait for somebody to ask, or for an answer. It is an answer if who sent it
-/// is a server that its own process asks.
+/// is a server that its own process asks, whether that one serves others itself or not.
 fn mark_answers(window: &Window, waits: &mut WaitsByThread<'_>) {
     let process = |thread: ThreadId| window.process_id(thread);
     let who = |waiting: &Waiting<'_>| Some((process(waiting.stretch.thread)?, process(waiting.ended_by?.thread)?));
     let is_request = |waiting: &Waiting<'_>| waiting.class == Some(WaitClass::Request);
+    let is_for_any = |waiting: &Waiting<'_>| {
+        is_request(waiting) || (waiting.class == Some(WaitClass::Input) && is_for_all_sockets(window, waiting.stretch))
+    };
     let asked: BTreeSet<(ProcessId, ProcessId)> =
         waits.values().flatten().filter(|waiting| is_request(waiting)).filter_map(who).collect();
     let is_answer = |waiting: &Waiting<'_>| {
-        is_request(waiting) && who(waiting).is_some_and(|(own, other)| own != other && asked.contains(&(other, own)))
+        is_for_any(waiting) && who(waiting).is_some_and(|(own, other)| own != other && asked.contains(&(other, own)))
     };
     let mut answers: BTreeMap<ThreadId, Vec<(Span, EndedBy)>> = BTreeMap::new();
     for waiting in waits.values_mut().flatten().filter(|waiting| is_answer(waiting)) {
@@ -203,15 +206,16 @@ fn learn_from_requests(window: &Window, waits: &mut [Waiting<'_>]) {
     let by = |waiting: &Waiting<'_>| window.process_id(waiting.ended_by?.thread);
     let requests = waits.iter().filter(|waiting| waiting.class == Some(WaitClass::Request));
     let askers: BTreeSet<ProcessId> = requests.filter_map(by).collect();
-    let is_for_all = |waiting: &Waiting<'_>| {
-        let target = waiting.stretch.target.and_then(|target| window.targets.get(&target));
-        target.is_some_and(|target| target.kind == TargetKind::Eventfd)
-    };
     for waiting in waits.iter_mut().filter(|waiting| waiting.class == Some(WaitClass::Input)) {
-        if is_for_all(waiting) && by(waiting).is_some_and(|asker| askers.contains(&asker)) {
+        if is_for_all_sockets(window, waiting.stretch) && by(waiting).is_some_and(|asker| askers.contains(&asker)) {
             waiting.class = Some(WaitClass::Request);
         }
     }
+}
+
+fn is_for_all_sockets(window: &Window, stretch: &Stretch) -> bool {
+    let target = stretch.target.and_then(|target| window.targets.get(&target));
+    target.is_some_and(|target| target.kind == TargetKind::Eventfd)
 }
 
 /// Goes backwards, so that a piece without a waker finds who ended the next piece.

@@ -303,6 +303,31 @@ fn an_event_loop_that_asked_a_server_waits_for_its_answer_and_one_that_was_not_a
     innocent(&explanation, "input-starved");
 }
 
+/// The thread that feeds the GPU waits for all its sockets, until another process sends something.
+fn client_loop(is_asked: bool) -> gpuwhy_model::Explanation {
+    let mut cast = None;
+    let scene = training(|scene, thread, at| {
+        let (other, sockets, requests) = *cast.get_or_insert_with(|| {
+            let sockets = scene.target(TargetKind::Eventfd, "eventfd:[7]");
+            let name = if is_asked { "client 127.0.0.1:40000" } else { "127.0.0.1:40000" };
+            (scene.program(4800, "features"), sockets, scene.target(TargetKind::Tcp, name))
+        });
+        scene.stretch(thread, at, Off::on(WaitReason::Poll, 6 * MS, sockets, other));
+        scene.stretch(other, at, Off::blocked(WaitReason::Sleep, 5 * MS + 900 * US));
+        scene.stretch(other, at + 6 * MS, Off::on(WaitReason::Stream, 13 * MS, requests, thread));
+    });
+    scene.explained()
+}
+
+#[test]
+fn an_event_loop_that_serves_nobody_waits_for_the_answer_of_a_server_that_it_asked() {
+    let explanation = client_loop(true);
+    let finding = only(&explanation, "net-wait");
+    assert_eq!(finding.culprit.as_ref().unwrap().pid, 4800);
+    let explanation = client_loop(false);
+    assert!(explanation.findings.iter().all(|finding| finding.cause != "net-wait"), "{explanation:#?}");
+}
+
 /// Training that waits 6 ms of each 20 ms step for a server elsewhere; in so many of four steps a segment is sent again.
 fn over_a_link(lossy_of_four: u64, remote: &str) -> gpuwhy_model::Explanation {
     let mut peer = None;

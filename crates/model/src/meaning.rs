@@ -65,6 +65,10 @@ impl Meaning {
         self.class == CallClass::Launch
     }
 
+    pub fn is_graph_launch(&self) -> bool {
+        self.is_launch && !self.is_kernel_launch()
+    }
+
     /// Whether calls return when the device has done its work.
     pub fn awaits_work(&self) -> bool {
         self.is_wait || (self.class == CallClass::Copy && !self.is_async)

@@ -5,6 +5,7 @@
 
 mod answer;
 mod cells;
+mod each;
 mod error;
 mod explanations;
 mod filter;
@@ -21,6 +22,7 @@ mod window;
 mod writer;
 
 pub use answer::{Answer, Limits, Truncation, Value};
+pub use each::Cells;
 pub use error::{QueryError, StoreError};
 pub use explanations::{KeptExplanation, keep_explanation};
 pub use filter::Filter;

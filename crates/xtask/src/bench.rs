@@ -6,6 +6,7 @@ mod bpftrace;
 mod dashboard;
 mod estimates;
 mod explain;
+mod export;
 mod gpuwhy;
 mod large_trace;
 mod machine;
@@ -40,6 +41,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "overhead", file: "overhead.json", run: overhead::run },
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
+    Part { name: "export", file: "export.json", run: export::run },
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
     Part { name: "collectives", file: "collective-costs.json", run: per_call::collectives },
     Part { name: "dashboard", file: "dashboard.json", run: dashboard::run },

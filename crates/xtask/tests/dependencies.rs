@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "gpuwhy-agent",
     "gpuwhy-analysis",
     "gpuwhy-questions",
+    "gpuwhy-exports",
     "gpuwhy-outputs",
     "gpuwhy",
     "xtask",
@@ -41,6 +42,7 @@ const MAY_NOT: &[(&str, &[&[&str]])] = &[
     ("gpuwhy-agent", &[ASYNC, ANSWERS, FAKES]),
     ("gpuwhy-analysis", &[SQL, BPF, ASYNC, TRACE_FILE, STACKS, FAKES]),
     ("gpuwhy-questions", &[BPF, ASYNC, STACKS, FAKES, DOORS]),
+    ("gpuwhy-exports", &[BPF, ASYNC, STACKS, FAKES, DOORS]),
     ("gpuwhy-outputs", &[BPF, STACKS, FAKES]),
 ];
 

@@ -1,6 +1,6 @@
 //! Operations that are recorded in graphs: they are asked for whenever such a graph is launched.
 
-use gpuwhy_model::{Call, CollectiveCapture, CollectiveReplay, GraphStep, Meaning};
+use gpuwhy_model::{Call, CollectiveCapture, CollectiveReplay, GraphStep};
 use hashbrown::HashMap;
 
 /// So many graphs of a process are known; then all are forgotten.
@@ -117,9 +117,4 @@ fn replay_of(call: &Call, began_ns: u64) -> Option<CollectiveReplay> {
         bytes: call.bytes.unwrap_or(0),
         began_ns,
     })
-}
-
-/// Whether calls launch graphs.
-pub(super) fn is_graph_launch(meaning: &Meaning) -> bool {
-    meaning.is_launch && !meaning.is_kernel_launch()
 }

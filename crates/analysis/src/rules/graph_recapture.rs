@@ -45,7 +45,7 @@ const FIX: &[&str] = &[
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let steps = |step| steady(case.situation, case.thread, move |op| op.meaning.graph_step == Some(step));
     let (begins, instantiations) = (steps(GraphStep::Capture), steps(GraphStep::Instantiate));
-    let launches = steady(case.situation, case.thread, is_graph_launch).calls;
+    let launches = steady(case.situation, case.thread, |op| op.meaning.is_graph_launch()).calls;
     let captures = begins.calls.max(instantiations.calls);
     let is_habit = begins.seconds > 1 && begins.share_of_seconds() >= HABIT;
     if captures < LEAST_CAPTURES || (captures.saturating_mul(2) < launches && !is_habit) {
@@ -65,10 +65,6 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 
 fn is_capture(op: &Op) -> bool {
     op.meaning.class == CallClass::Graph && !op.meaning.is_launch
-}
-
-fn is_graph_launch(op: &Op) -> bool {
-    op.meaning.class == CallClass::Graph && op.meaning.is_launch
 }
 
 fn tell(

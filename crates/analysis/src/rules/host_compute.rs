@@ -15,7 +15,7 @@
 
 use gpuwhy_model::{Chain, Evidence, Place, Severity};
 
-use super::{Check, Rule, advice, lazy_load};
+use super::{Check, Rule, advice, launch_bound, lazy_load};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
 use crate::confidence::Backing;
 use crate::gpu::Did;
@@ -43,8 +43,9 @@ const FIX: &[&str] = &[
 ];
 
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
-    // Compiling for the GPU is a cause of its own.
-    let lost_ns = case.thread.idle.did_ns(RULE.meanwhile).saturating_sub(lazy_load::compiling_ns(case));
+    // Compiling for the GPU is a cause of its own, and so is what a framework does for each of many launches.
+    let others_ns = lazy_load::compiling_ns(case).saturating_add(launch_bound::notable_between_launches_ns(case));
+    let lost_ns = case.thread.idle.did_ns(RULE.meanwhile).saturating_sub(others_ns);
     match case.too_little(RULE.cause, lost_ns) {
         Some(verdict) => verdict,
         None => case.judge(tell(case, lost_ns)),

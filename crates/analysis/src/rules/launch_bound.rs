@@ -25,6 +25,7 @@ use crate::words::{duration, part, percent, share};
 
 pub const RULE: Rule = Rule {
     needs: &[CallClass::Launch],
+    explains_its_line: &["host-compute"],
     ..Rule::new(
         "launch-bound",
         "Launching takes longer than the GPU's work",
@@ -66,8 +67,8 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
         return case.judge(tell(case, launching_ns, thread.launches, hardly));
     }
     let feeding = thread.feeding;
-    let between_ns = idle_between_launches_ns(case);
-    if case.share(between_ns) >= NOTABLE {
+    let between_ns = notable_between_launches_ns(case);
+    if between_ns > 0 {
         let told = format!(
             "the GPU says that it was idle {} of the time",
             percent(thread.word.map_or(0.0, |word| word.without_kernels))
@@ -105,6 +106,12 @@ fn tell(case: &ThreadCase<'_, '_>, launching_ns: u64, count: u64, idle: String) 
         symptom: launches.and_then(|sum| case.symptom(sum)),
         ..Draft::new(RULE.cause, launching_ns, summary, chain)
     }
+}
+
+/// Idle time between launches that is told as such, and nowhere else.
+pub(super) fn notable_between_launches_ns(case: &ThreadCase<'_, '_>) -> u64 {
+    let between_ns = idle_between_launches_ns(case);
+    if case.share(between_ns) < NOTABLE { 0 } else { between_ns }
 }
 
 /// How long the GPU must have been idle while the thread launched in rapid succession: the rest of its idle time, if it was

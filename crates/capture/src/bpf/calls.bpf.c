@@ -565,8 +565,9 @@ static __always_inline struct detailed_call *recorder_place(void)
 #define SLOW_CALL_NS	   1000000
 #define NOTICEABLE_CALL_NS 20000
 #define SLOW_TIMES	   8
-/* Of each function, this often at most when there is no better reason. */
-#define SAMPLE_EVERY_NS 100000000
+/* Of each function, this often at most when there is no better reason, and once in so long before others have more. */
+#define SAMPLE_EVERY_NS	 100000000
+#define SAMPLE_SURELY_NS 1000000000
 
 static __always_inline bool is_slow(const struct call_count *counter, __u64 ns)
 {
@@ -579,13 +580,15 @@ static __always_inline __u64 stack_of_call(struct pt_regs *ctx, struct thread_st
 {
 	struct registers from = {.ip = PT_REGS_IP(ctx), .sp = PT_REGS_SP(ctx), .bp = PT_REGS_FP(ctx)};
 	bool allocates = spec->address.kind == OPERAND_OUT;
-	bool is_known = now - counter->stack_at_ns < SAMPLE_EVERY_NS;
+	__u64 since_ns = now - counter->stack_at_ns;
+	bool is_known = since_ns < SAMPLE_EVERY_NS;
+	__u64 reserved = since_ns < SAMPLE_SURELY_NS ? RESERVED_CREDIT_NS : RESERVED_CREDIT_NS / 4;
 
 	/* A function that is slow all the time leaves some for those that had none lately. */
 	if (is_slow(counter, ns) || allocates || takes_all_stacks()) {
 		if (!can_spend(thread, MOMENT_CALL, now, is_known ? RESERVED_CREDIT_NS / 2 : 0))
 			return 0;
-	} else if (is_known || !can_spend(thread, MOMENT_CALL, now, RESERVED_CREDIT_NS)) {
+	} else if (is_known || !can_spend(thread, MOMENT_CALL, now, reserved)) {
 		return 0;
 	}
 	counter->stack_at_ns = now;

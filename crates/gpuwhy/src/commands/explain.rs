@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use gpuwhy_model::{Explanation, Severity};
+use gpuwhy_questions::Control;
 use gpuwhy_questions::questions::findings::{Findings, WhichPhase};
-use gpuwhy_questions::{Control, Length, Moment, Part};
 
-use super::newest_trace;
+use super::{When, newest_trace};
 use crate::{findings, print};
 
 /// Say why the GPU waits: the root cause, the evidence, and what to change.
@@ -23,18 +23,8 @@ pub struct Explain {
     /// The trace.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     db: Option<PathBuf>,
-    /// Only the last part of the trace: 30s, 5m, 2h, counted back from its end.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to"])]
-    since: Option<Length>,
-    /// Only from this moment on: 2026-01-31T12:00:00Z, a time of today, or nanoseconds since 1970.
-    #[arg(long, value_name = "MOMENT")]
-    from: Option<Moment>,
-    /// Only up to this moment.
-    #[arg(long, value_name = "MOMENT")]
-    to: Option<Moment>,
-    /// Only what this process suffers from.
-    #[arg(long)]
-    pid: Option<u32>,
+    #[command(flatten)]
+    when: When,
     /// Which phase to look at, where no times are given: `steady`, what the program does once it has loaded and warmed up, or
     /// `all` [default: steady].
     #[arg(long)]
@@ -66,8 +56,7 @@ impl Explain {
     }
 
     fn question(&self) -> Findings {
-        let part = Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid };
-        Findings { part, stored: self.stored, phase: self.phase }
+        Findings { part: self.when.part(), stored: self.stored, phase: self.phase }
     }
 }
 

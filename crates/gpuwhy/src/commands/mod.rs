@@ -5,6 +5,7 @@ pub mod check;
 mod dashboard;
 pub mod demo;
 mod explain;
+mod export;
 mod mcp;
 mod merge;
 mod query;
@@ -16,7 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use gpuwhy_questions::{Length, Moment, Part};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -26,6 +28,7 @@ pub enum Command {
     Explain(explain::Explain),
     Query(query::Query),
     Ask(ask::Ask),
+    Export(export::Export),
     Merge(merge::Merge),
     Mcp(mcp::Mcp),
     Dashboard(dashboard::Dashboard),
@@ -41,11 +44,35 @@ impl Command {
             Self::Explain(command) => command.run(),
             Self::Query(command) => command.run(),
             Self::Ask(command) => command.run(),
+            Self::Export(command) => command.run(),
             Self::Merge(command) => command.run(),
             Self::Mcp(command) => command.run(),
             Self::Dashboard(command) => command.run(),
             Self::Demo(command) => command.run(),
         }
+    }
+}
+
+/// A part of the one trace that a command reads.
+#[derive(Args, Clone)]
+struct When {
+    /// Only the last part of the trace: 30s, 5m, 2h, counted back from its end.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to"])]
+    since: Option<Length>,
+    /// Only from this moment on: 2026-01-31T12:00:00Z, a time of today, or nanoseconds since 1970.
+    #[arg(long, value_name = "MOMENT")]
+    from: Option<Moment>,
+    /// Only up to this moment.
+    #[arg(long, value_name = "MOMENT")]
+    to: Option<Moment>,
+    /// Only this process.
+    #[arg(long)]
+    pid: Option<u32>,
+}
+
+impl When {
+    fn part(&self) -> Part {
+        Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid }
     }
 }
 

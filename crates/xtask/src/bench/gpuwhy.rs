@@ -1,9 +1,11 @@
 //! The real binary, built and run as a user runs it.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -20,6 +22,21 @@ pub fn build() -> Result<PathBuf> {
 pub fn release_folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| docs::root().join("target"), PathBuf::from);
     target.join("release")
+}
+
+/// Runs a command to its end: the seconds that passed, and the most memory it took in megabytes.
+pub fn timed(command: &mut Command) -> Result<(f64, f64)> {
+    let start = Instant::now();
+    let child = command.spawn().context("start gpuwhy")?;
+    let mut status = 0;
+    // SAFETY: rusage is a struct of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the child is ours and has not been waited for; both places outlive the call.
+    let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
+    ensure!(waited == child.id() as i32, "wait for gpuwhy");
+    let status = ExitStatus::from_raw(status);
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok((start.elapsed().as_secs_f64(), usage.ru_maxrss as f64 * 1024.0 / 1e6))
 }
 
 /// What it says when it traces.

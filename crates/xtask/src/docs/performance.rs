@@ -22,6 +22,9 @@ pub fn render() -> Result<Option<String>> {
     if let Some(stacks) = load("stack-costs.json")? {
         taking_stacks(&mut text, &stacks["stacks"], &measured_on(&stacks))?;
     }
+    if let Some(export) = load("export.json")? {
+        exporting(&mut text, &export)?;
+    }
     if let Some(explain) = load("explain.json")? {
         explaining(&mut text, &explain)?;
     }
@@ -263,6 +266,22 @@ fn explaining(text: &mut String, results: &Value) -> Result<()> {
         let [rows, file, seconds, memory] = ["rows", "file_mb", "seconds", "peak_mb"].map(|key| number(&size[key]));
         let per_million = seconds / (rows / 1e6);
         writeln!(text, "| {rows:.0} | {file:.0} MB | {seconds:.2} s | {memory:.0} MB | {per_million:.2} s |")?;
+    }
+    Ok(())
+}
+
+fn exporting(text: &mut String, results: &Value) -> Result<()> {
+    writeln!(
+        text,
+        "\n## Exporting a large trace\n\n`./dev bench export` on {}: `gpuwhy export` from start to end, one round each. Findings, \
+         which are looked for at the end, take most of the memory.\n\n| format | rows | written | time | peak memory |\n\
+         |---|---:|---:|---:|---:|",
+        measured_on(results),
+    )?;
+    for export in results["export"]["exports"].as_array().into_iter().flatten() {
+        let [rows, written, seconds, memory] = ["rows", "out_mb", "seconds", "peak_mb"].map(|key| number(&export[key]));
+        let format = export["format"].as_str().unwrap_or("?");
+        writeln!(text, "| {format} | {rows:.0} | {written:.0} MB | {seconds:.1} s | {memory:.0} MB |")?;
     }
     Ok(())
 }

@@ -1,0 +1,8 @@
+//! One file per format.
+
+pub mod chrome;
+pub mod flamegraph;
+pub mod folded;
+pub mod ndjson;
+pub mod perfetto;
+pub mod pprof;

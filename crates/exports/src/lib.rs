@@ -1,0 +1,70 @@
+//! A trace as other tools read it.
+//!
+//! Rows are read one after the other and written at once: a large trace takes no more memory than a small one. To add a
+//! format, write its file in `formats` and its line in [`FORMATS`].
+
+mod formats;
+mod stacks;
+mod timeline;
+
+use std::io::{self, Write};
+
+use gpuwhy_questions::questions::stacks::Of;
+use gpuwhy_questions::{AskError, Asked, Part};
+use gpuwhy_store::QueryError;
+use thiserror::Error;
+
+use formats::{chrome, flamegraph, folded, ndjson, perfetto, pprof};
+
+/// Every format there is.
+pub const FORMATS: &[Format] =
+    &[perfetto::FORMAT, chrome::FORMAT, flamegraph::FORMAT, folded::FORMAT, pprof::FORMAT, ndjson::FORMAT];
+
+pub struct Format {
+    /// As a user names it.
+    pub name: &'static str,
+    /// What reads it.
+    pub read_by: &'static str,
+    /// How its files end, without a dot.
+    pub extension: &'static str,
+    /// Whether it consists of stacks, of which there are several kinds.
+    pub is_of_stacks: bool,
+    write: fn(&Export<'_>, &mut dyn Write) -> Result<(), ExportError>,
+}
+
+impl Format {
+    pub fn find(name: &str) -> Option<&'static Self> {
+        FORMATS.iter().find(|format| format.name == name)
+    }
+
+    pub fn write(&self, export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+        (self.write)(export, out)?;
+        Ok(out.flush()?)
+    }
+}
+
+/// What is exported.
+pub struct Export<'a> {
+    pub asked: &'a Asked<'a>,
+    pub part: &'a Part,
+    /// Whose stacks, for formats that consist of them and hold one kind.
+    pub stacks_of: Of,
+}
+
+#[derive(Debug, Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error("the trace has no stacks of {of}")]
+    NoStacks { of: &'static str },
+    #[error("{0}")]
+    Write(#[from] io::Error),
+    #[error("{message}")]
+    Failed { message: String },
+}
+
+impl From<QueryError> for ExportError {
+    fn from(error: QueryError) -> Self {
+        Self::Ask(error.into())
+    }
+}

@@ -1,7 +1,8 @@
 //! `gpuwhy export`: a trace for other tools.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use gpuwhy_questions::questions::stacks::Of;
 use gpuwhy_questions::{Asked, Control, NoHost, Part, Traces};
 use gpuwhy_store::StoreError;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tempfile::NamedTempFile;
 
 use super::{When, newest_trace};
 use crate::print;
@@ -74,7 +74,10 @@ impl Export {
             bail!(exists());
         }
         let place = out.parent().filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let written = NamedTempFile::new_in(place).with_context(|| format!("write {}", out.display()))?;
+        // Others may read it, unless the user's mask says that they may not.
+        let mode = Permissions::from_mode(0o666);
+        let written = tempfile::Builder::new().permissions(mode).tempfile_in(place);
+        let written = written.with_context(|| format!("write {}", out.display()))?;
         let mut buffered: BufWriter<&File> = BufWriter::with_capacity(1 << 18, written.as_file());
         self.write(format, file, &mut buffered)?;
         drop(buffered);

@@ -248,12 +248,9 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	bool is_new = site->key != key;
 	/* Credit grows during long waits: what comes after them would take it all, if it did not have to be long, too.
 	 */
-	bool is_long = !is_new && site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
-	/*
-	 * A place that is new may be where it stays for ever. It leaves something for the long ones all the same: a
-	 * thread that waits at ever new depths of its stack would spend all on them.
-	 */
-	__u64 reserved = is_long ? 0 : is_new ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
+	bool is_long = site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
+	/* A place that is new may be where it stays for ever. */
+	__u64 reserved = is_new ? 0 : is_long ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
 
 	thread->wait_stack = 0;
 	thread->waker_stack = 0;

@@ -55,7 +55,8 @@ fn chrome_gets_every_call_and_wait_with_arrows_that_begin_and_end() {
     let waits: BTreeSet<String> = arrows("f");
     assert!(!waits.is_empty() && waits.is_subset(&arrows("s")), "each that ends has begun");
     let named = events.iter().filter(|event| event["name"] == "thread_name").count();
-    assert!(named >= number(&file, "SELECT count(*) FROM threads"));
+    assert!(named >= number(&file, "SELECT count(*) FROM threads WHERE comm <> ''"));
+    assert!(events.iter().all(|event| event["ph"] != "M" || event["args"]["name"] != ""));
 }
 
 #[test]

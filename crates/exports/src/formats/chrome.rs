@@ -117,6 +117,10 @@ impl Chrome<'_> {
     }
 
     fn name(&mut self, what: &str, pid: u32, tid: u32, name: &str) -> Result<(), ExportError> {
+        // Not all names are known, and Perfetto takes an empty one for a mistake.
+        if name.is_empty() {
+            return Ok(());
+        }
         self.event(&json!({"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"name": name}}))
     }
 

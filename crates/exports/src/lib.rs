@@ -1,6 +1,6 @@
 //! A trace as other tools read it.
 //!
-//! Rows are read one after the other and written at once: a large trace takes no more memory than a small one. To add a
+//! Rows are read one after the other and written at once, so that they take no memory; what is found in them does. To add a
 //! format, write its file in `formats` and its line in [`FORMATS`].
 
 mod formats;

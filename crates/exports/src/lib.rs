@@ -9,8 +9,10 @@ mod timeline;
 
 use std::io::{self, Write};
 
+use gpuwhy_model::Explanation;
+use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_questions::questions::stacks::Of;
-use gpuwhy_questions::{AskError, Asked, Part};
+use gpuwhy_questions::{Ask, AskError, Asked, Part};
 use gpuwhy_store::QueryError;
 use thiserror::Error;
 
@@ -49,6 +51,12 @@ pub struct Export<'a> {
     pub part: &'a Part,
     /// Whose stacks, for formats that consist of them and hold one kind.
     pub stacks_of: Of,
+}
+
+impl Export<'_> {
+    fn explanation(&self) -> Result<Explanation, ExportError> {
+        Ok(Findings { part: self.part.clone(), ..Findings::default() }.ask(self.asked)?)
+    }
 }
 
 #[derive(Debug, Error)]

@@ -1,5 +1,6 @@
 //! Stacks with the time that passed in them.
 
+use gpuwhy_questions::Reading;
 use gpuwhy_questions::questions::stacks::Of;
 use gpuwhy_store::{Filter, Limits, StackTime};
 
@@ -8,8 +9,7 @@ use crate::{Export, ExportError};
 /// More differ from each other in what does not matter.
 const MOST: usize = 100_000;
 
-pub fn of_kind(export: &Export<'_>, of: Of) -> Result<Vec<StackTime>, ExportError> {
-    let reading = export.asked.read(export.part)?;
+pub fn of_kind(reading: &Reading, of: Of) -> Result<Vec<StackTime>, ExportError> {
     if !reading.trace.has_stacks()? {
         return Ok(Vec::new());
     }
@@ -26,7 +26,7 @@ pub fn of_kind(export: &Export<'_>, of: Of) -> Result<Vec<StackTime>, ExportErro
 /// Lines as flame graph tools read them.
 pub fn folded(export: &Export<'_>) -> Result<Vec<String>, ExportError> {
     let of = export.stacks_of;
-    let lines = gpuwhy_questions::folded(of.into(), &of_kind(export, of)?);
+    let lines = gpuwhy_questions::folded(of.into(), &of_kind(&export.asked.read(export.part)?, of)?);
     if lines.is_empty() { Err(ExportError::NoStacks { of: named(of) }) } else { Ok(lines) }
 }
 

@@ -2,8 +2,7 @@
 //! and arrows from whoever made something happen.
 
 use gpuwhy_model::{Finding, Phase, PhaseName};
-use gpuwhy_questions::questions::findings::Findings;
-use gpuwhy_questions::{Ask, Reading};
+use gpuwhy_questions::Reading;
 use gpuwhy_store::Cells;
 use hashbrown::HashMap;
 
@@ -81,6 +80,13 @@ pub struct Slice<'a> {
     pub ends: Option<u64>,
 }
 
+impl<'a> Slice<'a> {
+    /// Without details and arrows.
+    fn new(track: Track, category: &'a str, name: &'a str, start_ns: u64, end_ns: u64) -> Self {
+        Self { track, name, category, start_ns, end_ns, details: &[], begins: None, ends: None }
+    }
+}
+
 pub enum Detail<'a> {
     Integer(i64),
     Real(f64),
@@ -89,8 +95,8 @@ pub enum Detail<'a> {
 
 pub struct Sample<'a> {
     pub at_ns: u64,
+    /// What was measured, and on which device where there are several.
     pub name: &'a str,
-    pub device: Option<&'a str>,
     pub unit: &'a str,
     pub value: f64,
 }
@@ -226,15 +232,12 @@ impl Drawing<'_> {
                 details.text("woken_by", by.as_deref());
                 details.integers(row, &[("woken_by_pid", 11), ("woken_by_tid", 12)]);
                 let name = row.text(6).unwrap_or_default();
-                let (category, details) = ("wait", &details.0[..]);
-                let (begins, ends) = (None, None);
-                to.slice(&Slice { track, name: &name, category, start_ns, end_ns: woken_ns, details, begins, ends })?;
+                to.slice(&Slice { details: &details.0, ..Slice::new(track, "wait", &name, start_ns, woken_ns) })?;
             }
             if let Some((pid, tid)) = waker {
                 let name = format!("wakes {}", row.text(16).unwrap_or_default());
-                let (track, category, details) = (Track::Waits { pid, tid }, "wake", &[][..]);
-                let (start_ns, end_ns, begins, ends) = (woken_ns, woken_ns, arrow, None);
-                to.slice(&Slice { track, name: &name, category, start_ns, end_ns, details, begins, ends })?;
+                let moment = Slice::new(Track::Waits { pid, tid }, "wake", &name, woken_ns, woken_ns);
+                to.slice(&Slice { begins: arrow, ..moment })?;
             }
             // The arrow ends where it could go on.
             if runqueue_ns > 0 || arrow.is_some() {
@@ -243,9 +246,9 @@ impl Drawing<'_> {
                 details.text("taken_by", by.as_deref());
                 details.integers(row, &[("taken_by_pid", 15)]);
                 let name = if row.integer(7) == Some(1) { "throttled" } else { "runnable" };
-                let (category, end_ns) = ("runqueue", woken_ns.saturating_add(runqueue_ns));
-                let (details, begins, ends, start_ns) = (&details.0[..], None, arrow, woken_ns);
-                to.slice(&Slice { track, name, category, start_ns, end_ns, details, begins, ends })?;
+                let end_ns = woken_ns.saturating_add(runqueue_ns);
+                let slice = Slice::new(track, "runqueue", name, woken_ns, end_ns);
+                to.slice(&Slice { details: &details.0, ends: arrow, ..slice })?;
             }
             Ok(())
         })
@@ -270,8 +273,7 @@ impl Drawing<'_> {
             details.integers(row, &[("rank", 6), ("nranks", 7), ("seq", 8), ("bytes", 9), ("wait_ns", 10)]);
             details.integers(row, &[("comm_id_hash", 11), ("stream", 4)]);
             let (track, name) = (Track::Collectives { pid, lane: *lane }, row.text(5).unwrap_or_default());
-            let (category, details, begins, ends) = ("collective", &details.0[..], None, None);
-            to.slice(&Slice { track, name: &name, category, start_ns, end_ns, details, begins, ends })
+            to.slice(&Slice { details: &details.0, ..Slice::new(track, "collective", &name, start_ns, end_ns) })
         })
     }
 
@@ -279,20 +281,16 @@ impl Drawing<'_> {
         const SQL: &str = "SELECT at_ns, name, device, unit, value FROM sample_values WHERE at_ns >= ? AND at_ns < ?";
         let [from, until, ..] = self.reading.bounds();
         self.reading.trace.each(SQL, &[from, until], |row| {
-            to.sample(&Sample {
-                at_ns: row.ns(0),
-                name: &row.text(1).unwrap_or_default(),
-                device: row.text(2).as_deref(),
-                unit: &row.text(3).unwrap_or_default(),
-                value: row.real(4).unwrap_or(0.0),
-            })
+            let name = row.text(1).unwrap_or_default();
+            let name = row.text(2).map_or_else(|| name.to_string(), |device| format!("{name} {device}"));
+            let unit = row.text(3).unwrap_or_default();
+            to.sample(&Sample { at_ns: row.ns(0), name: &name, unit: &unit, value: row.real(4).unwrap_or(0.0) })
         })
     }
 
     fn findings(&self, to: &mut dyn Draw) -> Result<(), ExportError> {
         self.export.asked.progress(0.9, "findings");
-        let question = Findings { part: self.export.part.clone(), ..Findings::default() };
-        let explanation = question.ask(self.export.asked)?;
+        let explanation = self.export.explanation()?;
         let steady = explanation.phases.iter().find(|phase| phase.name == PhaseName::Steady).map(Phase::span);
         for (number, finding) in explanation.findings.iter().enumerate() {
             let during = finding.during.or(steady).unwrap_or(self.reading.span);
@@ -304,16 +302,9 @@ impl Drawing<'_> {
             details.text("fix", finding.fix.first().map(String::as_str));
             details.0.push(("share", Detail::Real(finding.impact.share)));
             details.0.push(("confidence", Detail::Real(finding.confidence)));
-            to.slice(&Slice {
-                track: Track::Finding { number: number as u32 + 1 },
-                name: finding.cause.as_str(),
-                category: "finding",
-                start_ns: during.from_ns,
-                end_ns: during.to_ns,
-                details: &details.0,
-                begins: None,
-                ends: None,
-            })?;
+            let (track, name) = (Track::Finding { number: number as u32 + 1 }, finding.cause.as_str());
+            let slice = Slice::new(track, "finding", name, during.from_ns, during.to_ns);
+            to.slice(&Slice { details: &details.0, ..slice })?;
         }
         self.export.asked.progress(1.0, "done");
         Ok(())

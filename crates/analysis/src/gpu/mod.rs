@@ -178,10 +178,7 @@ fn processes(situation: &Situation<'_>) -> Vec<Asking> {
     }
     let feeders: BTreeSet<ProcessId> = situation.feeders().filter_map(|thread| situation.process_id(thread)).collect();
     let of_feeders = calls.into_iter().filter(|((_, process), _)| feeders.contains(process));
-    let asking = |((device, process), mut calls): (_, Vec<(&Call, DeviceAction)>)| {
-        if !calls.is_sorted_by_key(|(call, _)| call.start_ns) {
-            calls.sort_by_key(|(call, _)| call.start_ns);
-        }
+    let asking = |((device, process), calls): (_, Vec<_>)| {
         let sight = Sight::find(situation, process, situation.lowest_layer(process)?, &calls);
         Some(asking(situation, device, process, &calls, &sight))
     };
@@ -254,23 +251,20 @@ fn asking(
     Asking { device, states: hide(states, &sight.dark), inferred, pauses, starved_ns, kept_up }
 }
 
-/// A wait begins with its call and ends with its return; calls of other threads come in between. Calls are many and in the order
-/// of time, so that only the rest has to be kept and sorted.
-fn moments(calls: &[(&Call, DeviceAction)], sight: &Sight) -> impl Iterator<Item = (u64, Moment)> {
-    let is_wait = |action: &DeviceAction| matches!(action, DeviceAction::Wait(_));
-    let waits = calls.iter().enumerate().filter(|(_, (_, action))| is_wait(action));
-    let mut others: Vec<(u64, Moment)> = waits.map(|(at, (call, _))| (call.span().to_ns, Moment::End(at))).collect();
-    for span in &sight.blind {
-        others.extend([(span.from_ns, Moment::CloseEyes), (span.to_ns, Moment::OpenEyes)]);
+/// A wait begins with its call and ends with its return; calls of other threads come in between.
+fn moments(calls: &[(&Call, DeviceAction)], sight: &Sight) -> Vec<(u64, Moment)> {
+    let mut moments: Vec<(u64, Moment)> = Vec::with_capacity(calls.len() * 2);
+    for (at, (call, action)) in calls.iter().enumerate() {
+        moments.push((call.start_ns, Moment::Begin(at)));
+        if matches!(action, DeviceAction::Wait(_)) {
+            moments.push((call.span().to_ns, Moment::End(at)));
+        }
     }
-    others.sort_unstable();
-    let mut others = others.into_iter().peekable();
-    let mut begins = calls.iter().enumerate().map(|(at, (call, _))| (call.start_ns, Moment::Begin(at))).peekable();
-    std::iter::from_fn(move || match (begins.peek(), others.peek()) {
-        (Some(begin), Some(other)) if other < begin => others.next(),
-        (None, _) => others.next(),
-        _ => begins.next(),
-    })
+    for span in &sight.blind {
+        moments.extend([(span.from_ns, Moment::CloseEyes), (span.to_ns, Moment::OpenEyes)]);
+    }
+    moments.sort_unstable();
+    moments
 }
 
 /// Where a process sends its work.

@@ -95,13 +95,9 @@ impl Draw for Chrome<'_> {
     }
 
     fn sample(&mut self, sample: &Sample<'_>) -> Result<(), ExportError> {
-        let name = match sample.device {
-            Some(device) => format!("{} {device}", sample.name),
-            None => sample.name.to_owned(),
-        };
         let series = if sample.unit.is_empty() { "value" } else { sample.unit };
         let ts = self.us(sample.at_ns);
-        self.event(&json!({"ph": "C", "pid": FINDINGS, "ts": ts, "name": name, "args": {series: sample.value}}))
+        self.event(&json!({"ph": "C", "pid": FINDINGS, "ts": ts, "name": sample.name, "args": {series: sample.value}}))
     }
 }
 

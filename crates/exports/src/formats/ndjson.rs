@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use gpuwhy_questions::Ask;
-use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_store::Cells;
 use serde_json::{Map, Value, json};
 
@@ -38,8 +36,7 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
         let sql = format!("SELECT * FROM {view} WHERE {time} >= ? AND {time} < ? {only}");
         reading.trace.each(&sql, &values, |row| line(out, view, row))?;
     }
-    let explanation = Findings { part: export.part.clone(), ..Findings::default() }.ask(export.asked)?;
-    for finding in &explanation.findings {
+    for finding in &export.explanation()?.findings {
         serde_json::to_writer(&mut *out, &json!({"view": "findings", "finding": finding})).map_err(failed)?;
         writeln!(out)?;
     }

@@ -136,14 +136,10 @@ impl Draw for Perfetto<'_> {
     }
 
     fn sample(&mut self, sample: &Sample<'_>) -> Result<(), ExportError> {
-        let name = match sample.device {
-            Some(device) => format!("{} {device}", sample.name),
-            None => sample.name.to_owned(),
-        };
-        let uuid = COUNTER | hash(&name);
+        let uuid = COUNTER | hash(sample.name);
         if self.tracks.insert(uuid) {
             let counter = CounterDescriptor { unit_name: Some(sample.unit.to_owned()) };
-            let name = Some(name);
+            let name = Some(sample.name.to_owned());
             self.describe(TrackDescriptor { uuid, name, counter: Some(counter), ..TrackDescriptor::default() })?;
         }
         let event = TrackEvent {

@@ -27,7 +27,7 @@ const KINDS: &[(Of, &str, &str)] = &[
 ];
 
 fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
-    let span = export.asked.read(export.part)?.span;
+    let reading = export.asked.read(export.part)?;
     let mut making = Making::default();
     making.text("");
     for &(_, kind, unit) in KINDS {
@@ -35,7 +35,7 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
         making.profile.sample_type.push(ValueType { r#type, unit });
     }
     for (at, &(of, ..)) in KINDS.iter().enumerate() {
-        for time in stacks::of_kind(export, of)? {
+        for time in stacks::of_kind(&reading, of)? {
             let Some(stack) = time.stack.as_ref().filter(|stack| !stack.frames.is_empty()) else { continue };
             let mut value = vec![0; KINDS.len()];
             value[at] = i64::try_from(if of == Of::Running { time.count } else { time.ns }).unwrap_or(i64::MAX);
@@ -48,8 +48,8 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
         return Err(ExportError::NoStacks { of: "any kind" });
     }
     let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-    profile.time_nanos = signed(span.from_ns);
-    profile.duration_nanos = signed(span.to_ns.saturating_sub(span.from_ns));
+    profile.time_nanos = signed(reading.span.from_ns);
+    profile.duration_nanos = signed(reading.span.ns());
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&profile.encode_to_vec())?;
     packed.finish()?;

@@ -12,7 +12,7 @@ use gpuwhy_model::{Explanation, Severity};
 use gpuwhy_questions::Control;
 use gpuwhy_questions::questions::findings::{Findings, WhichPhase};
 
-use super::{When, newest_trace};
+use super::{When, trace_or_newest};
 use crate::{findings, print};
 
 /// Say why the GPU waits: the root cause, the evidence, and what to change.
@@ -42,10 +42,7 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> Result<ExitCode> {
-        let file = match self.db.as_ref().or(self.file.as_ref()) {
-            Some(file) => file.clone(),
-            None => newest_trace()?,
-        };
+        let file = trace_or_newest(self.db.as_ref(), self.file.as_ref())?;
         let explanation = findings::ask(&file, &self.question(), &Control::default())?;
         if self.stored {
             print::note(&format!("Found by gpuwhy {} when the trace ended.", explanation.version));

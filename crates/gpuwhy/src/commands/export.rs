@@ -16,7 +16,7 @@ use gpuwhy_questions::{Asked, Control, NoHost, Part, Traces};
 use gpuwhy_store::StoreError;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{When, newest_trace};
+use super::{When, trace_or_newest};
 use crate::print;
 use crate::top::register;
 
@@ -52,10 +52,7 @@ impl Export {
         if self.of.is_some() && !format.is_of_stacks {
             bail!("--of is for formats of one kind of stacks; {} has all that it can hold", format.name);
         }
-        let file = match self.db.as_ref().or(self.file.as_ref()) {
-            Some(file) => file.clone(),
-            None => newest_trace()?,
-        };
+        let file = trace_or_newest(self.db.as_ref(), self.file.as_ref())?;
         match self.out.clone() {
             Some(out) if out == Path::new("-") => self.write(format, &file, &mut io::stdout().lock())?,
             out => {

@@ -76,6 +76,11 @@ impl When {
     }
 }
 
+/// The trace that is named in one of two ways, or the newest one.
+fn trace_or_newest(db: Option<&PathBuf>, file: Option<&PathBuf>) -> Result<PathBuf> {
+    db.or(file).map_or_else(newest_trace, |file| Ok(file.clone()))
+}
+
 /// What to read when no trace is named.
 fn newest_trace() -> Result<PathBuf> {
     let ours = |path: &PathBuf| {

@@ -100,6 +100,11 @@ fn root_a_lock_that_two_processes_share_is_a_lock() {
 }
 
 #[test]
+fn root_a_long_wait_is_told_with_its_line_among_many_short_ones() {
+    finds("waits_at_many_depths", "lock-wait", "python3");
+}
+
+#[test]
 fn root_a_client_that_has_asked_waits_however_the_server_spends_its_time() {
     finds("asks_a_late_server", "net-wait", "tracking");
 }

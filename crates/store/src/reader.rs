@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value as Parameter;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -176,6 +177,8 @@ fn cannot_open(path: &Path, error: rusqlite::Error) -> StoreError {
 /// SQLite looks at a file only when it is first read.
 fn probed(connection: Connection) -> rusqlite::Result<Connection> {
     connection.busy_timeout(PATIENCE)?;
+    // Otherwise a statement is planned anew each time its limit is bound.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
     Ok(connection)
 }

@@ -212,27 +212,33 @@ static __always_inline struct registers user_registers(struct task_struct *task)
 	return from;
 }
 
-/*
- * What is remembered of a place: one of two entries. A new place takes the one with the shorter waits, and the other
- * one fades, so that it does not stay for ever when nobody comes there any more.
- */
+/* A place where nobody has come for this long is forgotten before others. */
+#define FORGOTTEN_AFTER_MS 8000
+/* A thread's longest wait is one of this time. */
+#define LATELY_MS 2000
+
+static __always_inline __u32 in_ms(__u64 ns)
+{
+	return ns >> 20;
+}
+
+static __always_inline __u32 worth_of(const struct wait_site *site, __u32 now_ms)
+{
+	return now_ms - site->seen_ms < FORGOTTEN_AFTER_MS ? site->usual_us : 0;
+}
+
+/* What is remembered of a place: one of two entries. A new place takes the one with the shorter waits. */
 static __always_inline struct wait_site *wait_site(struct thread_state *thread, __u32 key)
 {
 	struct wait_site *site = &thread->sites[MASKED(key, WAIT_SITES)];
 	struct wait_site *other = &thread->sites[MASKED(key ^ 1, WAIT_SITES)];
+	__u32 now_ms = in_ms(thread->off_ns);
 
 	if (site->key == key)
 		return site;
 	if (other->key == key)
 		return other;
-	if (site->usual_us > other->usual_us) {
-		struct wait_site *longer = site;
-
-		site = other;
-		other = longer;
-	}
-	other->usual_us -= other->usual_us / 8;
-	return site;
+	return worth_of(site, now_ms) > worth_of(other, now_ms) ? other : site;
 }
 
 /*
@@ -248,9 +254,10 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	bool is_new = site->key != key;
 	/* Credit grows during long waits: what comes after them would take it all, if it did not have to be long, too.
 	 */
-	bool is_long = site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
+	bool is_long = !is_new && site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
 	/* A place that is new may be where it stays for ever. */
 	__u64 reserved = is_new ? 0 : is_long ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
+	bool may_take;
 
 	thread->wait_stack = 0;
 	thread->waker_stack = 0;
@@ -259,18 +266,28 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 		site->usual_us = 0;
 	}
 	thread->site = key;
-	if (task->mm && can_spend(thread, MOMENT_WAIT, thread->off_ns, reserved))
+	if (!task->mm)
+		return;
+	/* Short waits at ever new places may have spent it all. */
+	may_take = can_spend(thread, MOMENT_WAIT, thread->off_ns, reserved) ||
+		   ((is_new || is_long) && can_overdraw(&thread->overdrawn_ns[is_new], thread->off_ns));
+	if (may_take)
 		thread->wait_stack = take_stack(ctx, thread, &from, MOMENT_WAIT);
 }
 
 static __always_inline void note_wait_at_site(struct thread_state *thread, __u64 blocked_ns)
 {
 	struct wait_site *site = wait_site(thread, thread->site);
-	__u32 us = blocked_ns < 1000000000 ? (__u32)blocked_ns / 1000 : 1000000;
+	__u32 us = blocked_ns < 1000000000 ? (__u32)blocked_ns / 1000 : 1000000, now_ms = in_ms(thread->off_ns);
 
-	if (site->key == thread->site)
+	if (site->key == thread->site) {
 		site->usual_us = us > site->usual_us ? us : site->usual_us - site->usual_us / 8;
-	thread->longest_us = us > thread->longest_us ? us : thread->longest_us - thread->longest_us / 16;
+		site->seen_ms = now_ms;
+	}
+	if (us >= thread->longest_us || now_ms - thread->longest_ms >= LATELY_MS) {
+		thread->longest_us = us;
+		thread->longest_ms = now_ms;
+	}
 }
 
 /* The waker runs right now. */

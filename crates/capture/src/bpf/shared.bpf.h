@@ -52,6 +52,7 @@ enum { WAIT_SITES = 16 };
 struct wait_site {
 	__u32 key;
 	__u32 usual_us;
+	__u32 seen_ms;
 };
 
 /* All there is to know about a thread that makes traced calls, or that such a thread waits for. */
@@ -100,10 +101,13 @@ struct thread_state {
 	/* The last stack of its own, and when it was taken. */
 	__u64 last_stack;
 	__u64 last_stack_ns;
+	/* When it last took a stack without the credit for it, at a place it knew and at one it did not. */
+	__u64 overdrawn_ns[2];
 	struct wait_site sites[WAIT_SITES];
 	__u32 site;
-	/* How long it has waited lately, at most. */
+	/* How long it has waited lately, at most, and when. */
 	__u32 longest_us;
+	__u32 longest_ms;
 	struct work_state work[WORK_KINDS + 1];
 	struct finished_io io;
 	/* Counter slot by row, 0 for none yet. */

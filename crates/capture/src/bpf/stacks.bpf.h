@@ -308,6 +308,20 @@ static __always_inline bool can_spend(struct thread_state *thread, enum stack_mo
 	return credit->ns >= LEAST_CREDIT_NS + reserved;
 }
 
+/* A thread that has no credit left may take the most important stacks this often. */
+#define OVERDRAW_EVERY_NS 100000000
+
+static __always_inline bool can_overdraw(__u64 *overdrawn_ns, __u64 now)
+{
+	__u32 zero = 0;
+	struct stack_settings *settings = bpf_map_lookup_elem(&stack_settings, &zero);
+
+	if (!settings || !settings->allowance || now - *overdrawn_ns < OVERDRAW_EVERY_NS)
+		return false;
+	*overdrawn_ns = now;
+	return true;
+}
+
 /* Global, so that the verifier looks at it once and not at each step of the walk. */
 __noinline int walk_frame(struct walk *walk)
 {

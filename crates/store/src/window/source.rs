@@ -71,7 +71,7 @@ impl<'c> Source<'c> {
         sql: &str,
         span: Span,
         most: usize,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<T>>,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<Option<T>>,
     ) -> rusqlite::Result<Covered<T>> {
         let mut statement = self.connection.prepare(sql)?;
         let mut covered = Covered::default();

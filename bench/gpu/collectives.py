@@ -140,7 +140,8 @@ def job(ranks: int, rounds: int) -> int:
 
 
 RANK = r'''
-import json, os, sys
+import faulthandler, json, os, sys
+faulthandler.dump_traceback_later(90, exit=True)
 rank, ranks, rounds = map(int, sys.argv[1:])
 os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", MASTER_ADDR="127.0.0.1",
                   MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
@@ -180,6 +181,8 @@ for _ in range(rounds):
 told.append({"pid": os.getpid(), "rank": rank, "launches": rounds, "captured": 2})
 for one in told:
     print("TRUTH " + json.dumps(one), flush=True)
+# A communicator is not destroyed while a graph holds operations of it.
+graph.reset()
 dist.destroy_process_group()
 '''
 

@@ -35,6 +35,8 @@ pub struct ThreadCase<'s, 'w> {
     /// It, and all others that do.
     pub dispatchers: &'s [Dispatcher<'w>],
     pub thread: &'s Dispatcher<'w>,
+    /// What it does in the time that the rule is about.
+    pub meanwhile: &'static [Did],
 }
 
 pub enum Verdict {
@@ -125,8 +127,7 @@ impl<'w> ThreadCase<'_, 'w> {
         let confidence = confidence::weigh(&draft.chain, draft.backing, self.situation.window);
         let most_severe = if confidence < LEAST_CONFIDENCE { Severity::Low } else { draft.most_severe };
         let calls_total = self.thread.calls_made();
-        // Nothing is lost on a GPU that works.
-        let lost = share.min(self.thread.most_lost());
+        let lost = share.min(self.most_lost());
         let chain =
             if severity_of(lost) < severity_of(share) { draft.chain.then(self.gpus_word()) } else { draft.chain };
         let impact = Impact {
@@ -146,11 +147,19 @@ impl<'w> ThreadCase<'_, 'w> {
         }
     }
 
+    /// Nothing is lost on a GPU that works. Of the little that one has lost which mostly works, no more is lost to a wait
+    /// than what the thread waited so.
+    fn most_lost(&self) -> f64 {
+        let (most, idle) = (self.thread.most_lost(), &self.thread.idle);
+        let is_wait = !self.meanwhile.is_empty() && self.meanwhile.iter().all(|did| matches!(did, Did::Wait(_)));
+        let is_told = is_wait && most < HIGH_SHARE && idle.ns > 0;
+        if is_told { most * share(idle.did_ns(self.meanwhile), idle.ns) } else { most }
+    }
+
     fn gpus_word(&self) -> Edge {
-        let busy = 1.0 - self.thread.most_lost();
-        let what =
-            format!("the GPU says that it worked {} of the time or more, whatever {} did", percent(busy), self.name());
-        edge(what, Evidence::Explicit, part(self.thread.wall_ns(), busy), Vec::new())
+        let lost = self.most_lost();
+        let what = format!("the GPU says that this took {} of its time or less", percent(lost));
+        edge(what, Evidence::Explicit, part(self.thread.wall_ns(), 1.0 - lost), Vec::new())
     }
 
     /// How long launches take: what suffers when the thread is held up.

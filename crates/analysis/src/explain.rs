@@ -38,7 +38,8 @@ fn verdicts(situation: &Situation<'_>, dispatchers: &[Dispatcher<'_>]) -> Vec<Ve
         match rule.check {
             Check::Job(check) => verdicts.extend(check(&JobCase { situation, dispatchers })),
             Check::Thread(check) => {
-                let cases = dispatchers.iter().map(|thread| ThreadCase { situation, dispatchers, thread });
+                let meanwhile = rule.meanwhile;
+                let cases = dispatchers.iter().map(|thread| ThreadCase { situation, dispatchers, thread, meanwhile });
                 verdicts.extend(cases.map(|case| check(&case)));
             }
         }

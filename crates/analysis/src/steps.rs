@@ -72,13 +72,16 @@ struct Sequence<'w> {
     is_whole: bool,
 }
 
+/// Where in the sequence. There are 100,000 calls at most, and one of these for each marker that a call has.
+type Place = u32;
+
 struct Position<'w> {
     call: &'w Call,
     is_launch: bool,
     /// Which of the spans without gaps it lies in.
-    span: usize,
+    span: u32,
     /// How many calls of its kind, launch or not, came before it.
-    order: usize,
+    order: u32,
 }
 
 impl<'w> Sequence<'w> {
@@ -111,8 +114,8 @@ impl<'w> Sequence<'w> {
     }
 
     fn best_marker(&self) -> Option<Marker> {
-        let mut occurrences: BTreeMap<Marker, Vec<usize>> = BTreeMap::new();
-        for (at, position) in self.calls.iter().enumerate() {
+        let mut occurrences: BTreeMap<Marker, Vec<Place>> = BTreeMap::new();
+        for (at, position) in (0..).zip(&self.calls) {
             occurrences.entry((position.call.op, None)).or_default().push(at);
             if let Some(what) = position.call.handle.or(position.call.bytes) {
                 occurrences.entry((position.call.op, Some(what))).or_default().push(at);
@@ -133,8 +136,8 @@ impl<'w> Sequence<'w> {
         quietest_of_the_loud(&voices)
     }
 
-    fn is_regular(&self, places: &[usize]) -> bool {
-        let mut distances: Vec<usize> = self.pairs(places).map(|(one, next)| next.order - one.order).collect();
+    fn is_regular(&self, places: &[Place]) -> bool {
+        let mut distances: Vec<u32> = self.pairs(places).map(|(one, next)| next.order - one.order).collect();
         distances.sort_unstable();
         let Some(&median) = distances.get(distances.len() / 2) else { return false };
         let tolerance = (median as f64 * TOLERANCE).max(2.0);
@@ -143,16 +146,17 @@ impl<'w> Sequence<'w> {
     }
 
     /// Whether these calls go on for most of the time that the thread's calls do.
-    fn is_lasting(&self, places: &[usize]) -> bool {
-        let start_ns = |at: Option<&usize>| at.and_then(|&at| self.calls.get(at)).map_or(0, |one| one.call.start_ns);
-        let spanned_ns = start_ns(places.last()).saturating_sub(start_ns(places.first()));
-        let all_ns = start_ns(self.calls.len().checked_sub(1).as_ref()).saturating_sub(start_ns(Some(&0)));
+    fn is_lasting(&self, places: &[Place]) -> bool {
+        let start_ns = |position: Option<&Position<'_>>| position.map_or(0, |position| position.call.start_ns);
+        let place = |at: Option<&Place>| at.and_then(|&at| self.calls.get(at as usize));
+        let spanned_ns = start_ns(place(places.last())).saturating_sub(start_ns(place(places.first())));
+        let all_ns = start_ns(self.calls.last()).saturating_sub(start_ns(self.calls.first()));
         spanned_ns as f64 >= LEAST_SPANNED * all_ns as f64
     }
 
     /// Occurrences that follow each other with nothing missing in between.
-    fn pairs<'a>(&'a self, places: &'a [usize]) -> impl Iterator<Item = (&'a Position<'w>, &'a Position<'w>)> {
-        let pairs = places.windows(2).map(|pair| (&self.calls[pair[0]], &self.calls[pair[1]]));
+    fn pairs<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = (&'a Position<'w>, &'a Position<'w>)> {
+        let pairs = places.windows(2).map(|pair| (&self.calls[pair[0] as usize], &self.calls[pair[1] as usize]));
         pairs.filter(|(one, next)| one.span == next.span && one.is_launch == next.is_launch)
     }
 
@@ -161,8 +165,8 @@ impl<'w> Sequence<'w> {
             let call = position.call;
             call.op == op && (what.is_none() || call.handle.or(call.bytes) == what)
         };
-        let places: Vec<usize> =
-            self.calls.iter().enumerate().filter(|(_, position)| is_marker(position)).map(|(at, _)| at).collect();
+        let places: Vec<Place> =
+            (0..).zip(&self.calls).filter(|(_, position)| is_marker(position)).map(|(at, _)| at).collect();
         let gap = |(one, next): (&Position<'_>, &Position<'_>)| Gap {
             at_ns: one.call.start_ns,
             ns: next.call.start_ns.saturating_sub(one.call.start_ns),
@@ -171,9 +175,10 @@ impl<'w> Sequence<'w> {
     }
 }
 
-fn span_of(spans: &[Span], at_ns: u64) -> Option<usize> {
+fn span_of(spans: &[Span], at_ns: u64) -> Option<u32> {
     let after = spans.partition_point(|span| span.from_ns <= at_ns);
-    after.checked_sub(1).filter(|&at| spans.get(at).is_some_and(|span| at_ns <= span.to_ns))
+    let at = after.checked_sub(1).filter(|&at| spans.get(at).is_some_and(|span| at_ns <= span.to_ns));
+    at.and_then(|at| u32::try_from(at).ok())
 }
 
 /// The smallest count of those that many kinds of calls agree on. Counts of loops cut at their ends differ by a few.

@@ -143,7 +143,7 @@ fn nothing_is_grave_on_a_gpu_that_worked_all_the_time() {
     assert_eq!(grave(&busy), []);
     let finding = busy.findings.iter().find(|finding| finding.cause == "lock-wait").unwrap();
     let said = finding.chain.edges().find(|edge| edge.evidence == Evidence::Explicit).unwrap();
-    assert!(said.what.starts_with("the GPU says that it worked 97 % of the time"), "{}", said.what);
+    assert!(said.what.starts_with("the GPU says that this took "), "{}", said.what);
 }
 
 /// The rest of each step is a wait for work that was given before; the GPU alone can say that it idles between launches.

@@ -191,8 +191,8 @@ enum Moment {
     CloseEyes,
     OpenEyes,
     /// Of the call with this number.
-    Begin(usize),
-    End(usize),
+    Begin(u32),
+    End(u32),
 }
 
 fn asking(
@@ -221,7 +221,7 @@ fn asking(
             last_ns = Some(at_ns);
             continue;
         };
-        let (call, action) = calls[at];
+        let (call, action) = calls[at as usize];
         let is_begin = matches!(moment, Moment::Begin(_));
         if let (true, Some(last_ns)) = (is_begin, last_ns) {
             let pause = |longest_ns| pause(&outstanding, last_ns, at_ns, longest_ns, call.thread);
@@ -254,7 +254,7 @@ fn asking(
 /// A wait begins with its call and ends with its return; calls of other threads come in between.
 fn moments(calls: &[(&Call, DeviceAction)], sight: &Sight) -> Vec<(u64, Moment)> {
     let mut moments: Vec<(u64, Moment)> = Vec::with_capacity(calls.len() * 2);
-    for (at, (call, action)) in calls.iter().enumerate() {
+    for (at, (call, action)) in (0..).zip(calls) {
         moments.push((call.start_ns, Moment::Begin(at)));
         if matches!(action, DeviceAction::Wait(_)) {
             moments.push((call.span().to_ns, Moment::End(at)));

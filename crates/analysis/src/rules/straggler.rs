@@ -134,7 +134,7 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
     let Late { rank: last, cohort, doing, own, .. } = late;
     let thread = of_rank(case, rank).max_by_key(waiting_ns).filter(|_| rank.number != last.number)?;
     let lost_ns = last.late_ns.min(waiting_ns(&thread));
-    let victim = ThreadCase { situation, dispatchers: case.dispatchers, thread };
+    let victim = ThreadCase { situation, dispatchers: case.dispatchers, thread, meanwhile: &[] };
     let op = situation.op(last.op).map_or("a collective operation", |op| op.name.as_str());
     let (name, last_name, of) = (victim.name(), situation.name(last.thread), cohort.ranks.len());
     if victim.share(lost_ns) < LEAST_SHARE {
@@ -204,9 +204,10 @@ fn own_cause(case: &JobCase<'_, '_>, late: &Rank, activity: Activity) -> Option<
     let did = if activity == Activity::Running { Did::Compute } else { activity.into() };
     let mut worst: Option<Finding> = None;
     for thread in of_rank(case, late) {
-        let own = ThreadCase { situation: case.situation, dispatchers: case.dispatchers, thread };
         for rule in RULES.iter().filter(|rule| rule.is_problem && rule.meanwhile.contains(&did)) {
             let Check::Thread(check) = rule.check else { continue };
+            let &JobCase { situation, dispatchers } = case;
+            let own = ThreadCase { situation, dispatchers, thread, meanwhile: rule.meanwhile };
             let Verdict::Found(found) = check(&own) else { continue };
             if worst.as_ref().is_none_or(|worst| found.impact.lost_ns > worst.impact.lost_ns) {
                 worst = Some(*found);

@@ -146,6 +146,31 @@ fn nothing_is_grave_on_a_gpu_that_worked_all_the_time() {
     assert!(said.what.starts_with("the GPU says that this took "), "{}", said.what);
 }
 
+/// Steps of 20 ms. A thread waits 6 ms for a lock, with or without work on the GPU, which says that it idles for 10 %.
+#[test]
+fn a_wait_beside_work_on_the_gpu_is_not_what_it_idles_for() {
+    let waits = |launches_before: bool| {
+        let mut scene = Scene::new(10 * S);
+        let thread = scene.program(4711, "python");
+        let other = scene.thread(ProcessId(1), 4720, "reader");
+        let lock = scene.target(TargetKind::Lock, "0x7f10");
+        for start_ns in (0..500).map(|step| step * 20 * MS) {
+            if launches_before {
+                scene.call(thread, "cuLaunchKernel", start_ns, 5 * US);
+            }
+            scene.stretch(thread, start_ns + MS, Off::on(WaitReason::Futex, 6 * MS, lock, other));
+            scene.step(thread, start_ns + 7 * MS, 5, 11 * MS);
+        }
+        let mut window = scene.finished();
+        window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
+        window.gpu_words.insert(Device::default(), GpuWord { moments: 50, ..word(0.9, Some(1)) });
+        gpuwhy_analysis::explain(&window)
+    };
+    assert_eq!(grave(&waits(false)), [("lock-wait", Severity::Medium)]);
+    let explained = waits(true);
+    assert_eq!(grave(&explained), [], "{explained:#?}");
+}
+
 /// The rest of each step is a wait for work that was given before; the GPU alone can say that it idles between launches.
 #[test]
 fn a_gpu_that_idles_between_launches_in_rapid_succession_is_held_up_by_them() {

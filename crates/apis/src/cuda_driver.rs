@@ -162,8 +162,8 @@ const APIS: &[Api] = apis! {
     Free Unfollowed "cuArrayDestroy" ["cuArrayDestroy"] <- "cudaFreeArray" { handle: Arg(0) };
 
     // Waits of the calling thread.
-    Sync "cuCtxSynchronize" ["cuCtxSynchronize"] <- "cudaDeviceSynchronize" {};
-    Sync "cuCtxSynchronize" ["cuCtxSynchronize_v2"] <- "cudaDeviceSynchronize" { handle: Arg(0) };
+    // The context that the newer one names is not what is waited for: that is all of its work.
+    Sync "cuCtxSynchronize" ["cuCtxSynchronize" "cuCtxSynchronize_v2"] <- "cudaDeviceSynchronize" {};
     Sync "cuStreamSynchronize" ["cuStreamSynchronize" "cuStreamSynchronize_ptsz"] <- "cudaStreamSynchronize"
         { stream: Arg(0) };
     Sync "cuEventSynchronize" ["cuEventSynchronize"] <- "cudaEventSynchronize" { handle: Arg(0) };

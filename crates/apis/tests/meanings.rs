@@ -174,6 +174,12 @@ fn functions_that_start_work_on_the_device_are_launches() {
 fn functions_that_synchronize_wait() {
     assert_eq!(names(|row| row.meaning().is_wait), WAITS);
     assert_eq!(names(|row| row.meaning().is_wait && row.meaning().is_async), [""; 0]);
+    // What has a handle waits for that event, what has a stream for its work, and the rest for all there is.
+    let has_handle = |row: &Row| row.api.reads.handle != Operand::None;
+    assert_eq!(
+        names(|row| row.meaning().is_wait && has_handle(row)),
+        ["cuEventSynchronize", "cudaEventSynchronize", "hipEventSynchronize"]
+    );
 }
 
 #[test]

@@ -33,12 +33,29 @@ fetch() {
     export PATH="$kept/node:$PATH"
 }
 
+# Prometheus and promtool as the distribution has them, without the service that its package would start.
+fetch_prometheus() {
+    PROMETHEUS="$place/prometheus"
+    if [ ! -e "$PROMETHEUS/complete" ]; then
+        echo "fetching prometheus" >&2
+        rm -rf "$PROMETHEUS"
+        mkdir -p "$PROMETHEUS/package"
+        (cd "$PROMETHEUS/package" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; })
+        dpkg-deb --extract "$PROMETHEUS"/package/prometheus_*.deb "$PROMETHEUS/package"
+        mv "$PROMETHEUS"/package/usr/bin/* "$PROMETHEUS"
+        rm -rf "$PROMETHEUS/package"
+        touch "$PROMETHEUS/complete"
+    fi
+    export PROMETHEUS
+}
+
 step() {
     echo "peers: $1"
     "$venv" "${@:2}"
 }
 
 fetch
+fetch_prometheus
 [ "${1:-}" != --fetch ] || exit 0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -55,5 +72,6 @@ step "an investigation by tools alone" tests/peers/investigation.py
 step "the inspector" tests/peers/inspector.py
 step "the conformance suite" tests/peers/conformance.py
 step "readers of exports" tests/peers/exports.py
+step "Prometheus" tests/peers/metrics.py
 step "schemathesis" tests/peers/openapi.py
 step "a hundred clients" bench/doors.py "${1:-5}" "${@:2}"

@@ -1,9 +1,11 @@
 //! What the user wants of a trace.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gpuwhy_capture::{AttachPath, Filter, Layers, Options};
+use gpuwhy_metrics::Registry;
 use gpuwhy_model::Label;
 
 use crate::governor::CostOptions;
@@ -25,6 +27,8 @@ pub struct TraceOptions {
     pub cost: CostOptions,
     /// What the user calls all processes of the trace.
     pub labels: Vec<Label>,
+    /// What those get who scrape.
+    pub metrics: Option<Arc<Mutex<Registry>>>,
 }
 
 impl TraceOptions {

@@ -17,5 +17,5 @@ pub mod mcp;
 mod refusal;
 
 pub use ask::{Answer, Asker, Bounds, Progress};
-pub use http::{Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
+pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
 pub use refusal::Refusal;

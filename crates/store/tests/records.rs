@@ -69,6 +69,23 @@ fn who_spoke_first_is_known_also_after_the_time_in_which_it_did() {
 }
 
 #[test]
+fn a_part_that_is_longer_than_the_trace_is_the_trace() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let cast = Cast::new(&mut writer);
+    writer.stretches(&[cast.stretch(1_000)]).unwrap();
+    writer.finish(&end()).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let all = trace.window(&Scope::default()).unwrap();
+    let longer = Scope { from_ns: Some(1), to_ns: Some(u64::MAX / 4), ..Scope::default() };
+    let part = trace.window(&longer).unwrap();
+    assert_eq!((part.from_ns, part.to_ns), (all.from_ns, all.to_ns));
+    let elsewhere = Scope { from_ns: Some(1), to_ns: Some(2), ..Scope::default() };
+    let nothing = trace.window(&elsewhere).unwrap();
+    assert_eq!((nothing.from_ns, nothing.to_ns, nothing.stretches.rows.len()), (1, 2, 0));
+}
+
+#[test]
 fn kernel_work_comes_back_with_everything_it_had() {
     let (_directory, path) = temporary();
     let mut writer = writer(&path);

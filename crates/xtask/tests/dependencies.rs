@@ -10,6 +10,7 @@ use serde_json::Value;
 const ORDER: &[&str] = &[
     "gpuwhy-model",
     "gpuwhy-apis",
+    "gpuwhy-metrics",
     "gpuwhy-window",
     "gpuwhy-testbed",
     "gpuwhy-stacks",
@@ -50,6 +51,7 @@ const MAY_NOT: &[(&str, &[&[&str]])] = &[
 const MAY_ONLY: &[(&str, &[&str])] = &[
     ("gpuwhy-model", &["schemars", "serde", "serde_json"]),
     ("gpuwhy-apis", &["gpuwhy-model"]),
+    ("gpuwhy-metrics", &["gpuwhy-model"]),
     ("gpuwhy-window", &["gpuwhy-model"]),
     ("gpuwhy-analysis", &["gpuwhy-model", "gpuwhy-window"]),
 ];

@@ -67,6 +67,11 @@ impl Directory {
         self.ops.get(&id).copied()
     }
 
+    /// Whether some process has this pid and name.
+    pub fn has_process(&self, pid: &str, comm: &str) -> bool {
+        self.processes.values().any(|process| process.comm == comm && process.pid.to_string() == pid)
+    }
+
     /// A process's pid and name.
     pub fn process(&self, id: ProcessId) -> Option<(u32, &str)> {
         self.processes.get(&id).map(|process| (process.pid, process.comm.as_str()))

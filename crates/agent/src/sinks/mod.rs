@@ -5,6 +5,7 @@
 
 mod directory;
 mod live_view;
+mod metrics;
 mod outlet;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use crate::options::TraceOptions;
 pub use outlet::{Backlog, Outlet};
 
 /// Every sink there is. One that nobody asks for is not opened.
-pub const SINKS: &[Open] = &[trace_file::open, live_view::open];
+pub const SINKS: &[Open] = &[trace_file::open, live_view::open, metrics::open];
 
 type Open = fn(&mut Opening<'_>) -> Result<Option<Box<dyn Sink>>>;
 

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,11 +15,15 @@ use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
+use super::serving::parse_address;
 use crate::top::{self, About, Plain, Viewing};
 use crate::{findings, print};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod lines;
+mod scraped;
+
+use scraped::Scraped;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
 #[derive(Args)]
@@ -50,6 +56,10 @@ pub struct Trace {
     /// Give all processes of the trace a label; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     label: Vec<Label>,
+    /// Serve metrics for Prometheus on this address while the trace is taken: 127.0.0.1:9464, or 0.0.0.0:9464 for
+    /// everybody who can reach this machine.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    prometheus: Option<SocketAddr>,
     /// Print every kept call as a line of JSON.
     #[arg(long)]
     json: bool,
@@ -135,6 +145,10 @@ impl Trace {
     }
 
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
+        let _scraped = match (self.prometheus, &options.metrics) {
+            (Some(address), Some(registry)) => Some(Scraped::start(address, &options.out, Arc::clone(registry))?),
+            _ => None,
+        };
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
         let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
@@ -173,6 +187,7 @@ impl Trace {
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
             labels: self.label.clone(),
+            metrics: self.prometheus.map(|_| Arc::default()),
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
                 pinned: self.rung.map(|rung| match rung {

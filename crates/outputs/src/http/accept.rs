@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::patience::{Patience, Taken};
-use super::{Doors, tls};
+use super::tls;
 
 /// More wait outside until one ends.
 const MOST_CONNECTIONS: usize = 256;
@@ -39,23 +39,25 @@ pub struct Ends {
     pub here: SocketAddr,
 }
 
+/// Serves until `stop` is cancelled; then calls `at_end`, and connections end.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<tls::Acceptor>,
     router: Router,
-    doors: &Doors,
+    patience: Patience,
     stop: CancellationToken,
+    at_end: impl FnOnce(),
 ) {
     let connections = TaskTracker::new();
-    let one = Connection { tls, router, patience: doors.patience, stop: stop.clone() };
+    let one = Connection { tls, router, patience, stop: stop.clone() };
     tokio::select! {
         () = accept(&listener, &one, &connections) => {}
         () = stop.cancelled() => {}
     }
     drop(listener);
-    doors.asker.stop();
+    at_end();
     connections.close();
-    let _ = timeout(doors.patience.goodbye, connections.wait()).await;
+    let _ = timeout(patience.goodbye, connections.wait()).await;
 }
 
 async fn accept(listener: &TcpListener, one: &Connection, connections: &TaskTracker) {

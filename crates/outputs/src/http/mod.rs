@@ -9,6 +9,7 @@
 //! | `api`, `openapi`, `body` | the questions as paths |
 //! | `mcp` | the questions as tools |
 //! | `files` | the dashboard |
+//! | `metrics` | a port of its own, for those who scrape a trace that is being taken |
 
 mod accept;
 mod api;
@@ -19,6 +20,7 @@ mod chain;
 mod files;
 mod limit;
 mod mcp;
+mod metrics;
 mod openapi;
 mod patience;
 mod settings;
@@ -40,6 +42,7 @@ use crate::mcp::Calls;
 
 pub(crate) use audit::Remark;
 pub use auth::Token;
+pub use metrics::MetricsServer;
 pub use patience::Patience;
 pub use settings::{Plain, Settings, SettingsError, TlsFiles};
 
@@ -112,8 +115,8 @@ impl Server {
 
     /// Serves until `stop` is cancelled; then questions are withdrawn and connections end.
     pub async fn serve(self, stop: CancellationToken) {
-        let router = router(Arc::clone(&self.doors));
-        accept::serve(self.listener, self.tls, router, &self.doors, stop).await;
+        let (router, patience) = (router(Arc::clone(&self.doors)), self.doors.patience);
+        accept::serve(self.listener, self.tls, router, patience, stop, || self.doors.asker.stop()).await;
         self.doors.audit.close();
     }
 }

@@ -53,7 +53,12 @@ fn span(source: &Source<'_>, scope: &Scope) -> rusqlite::Result<Span> {
     for sql in known {
         moments.extend(source.number(sql)?);
     }
-    let from_ns = scope.from_ns.or(moments.iter().copied().min()).unwrap_or(0);
-    let to_ns = scope.to_ns.or(moments.iter().map(|last| last + 1).max()).unwrap_or(0);
+    let first_ns = moments.iter().copied().min().unwrap_or(0);
+    let last_ns = moments.iter().map(|last| last + 1).max().unwrap_or(0);
+    let (from_ns, to_ns) = (scope.from_ns.unwrap_or(first_ns), scope.to_ns.unwrap_or(last_ns));
+    // Of the time before and after the trace nothing is known, also not that nobody did anything.
+    if from_ns < last_ns && first_ns < to_ns {
+        return Ok(Span { from_ns: from_ns.max(first_ns), to_ns: to_ns.min(last_ns) });
+    }
     Ok(Span { from_ns, to_ns: to_ns.max(from_ns) })
 }

@@ -1,0 +1,298 @@
+//! What is scraped while the trace is taken, as a sink.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use gpuwhy_metrics::{FAMILIES, Family, Registry, families};
+use gpuwhy_model::{
+    CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadId, ThreadTimes, Totals, WaitReason,
+};
+use hashbrown::HashSet;
+
+use super::directory::Directory;
+use super::{Opening, Request, Sink};
+
+/// So many seconds after a process has ended its series are forgotten: whoever scrapes has seen them by then.
+const KEPT_SECONDS: u64 = 300;
+
+/// Families whose first two labels are a process.
+const OF_PROCESSES: &[&Family] = &[
+    &families::CALLS,
+    &families::CALL_ERRORS,
+    &families::CALL_BYTES,
+    &families::THREAD_SECONDS,
+    &families::RETRANSMITS,
+    &families::RUNG,
+];
+
+struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    heard: Heard,
+}
+
+#[derive(Default)]
+struct Heard {
+    directory: Directory,
+    /// Threads that have launched work.
+    dispatchers: HashSet<ThreadId>,
+    /// Processes that have ended, with the second in which they did.
+    gone: VecDeque<(u64, String, String)>,
+    seconds: u64,
+}
+
+pub fn open(opening: &mut Opening<'_>) -> Result<Option<Box<dyn Sink>>> {
+    let Some(registry) = opening.options.metrics.clone() else { return Ok(None) };
+    lock(&registry).set(&families::BUDGET, &[], opening.options.cost.budget.unwrap_or(0.0));
+    Ok(Some(Box::new(Metrics { registry, heard: Heard::default() })))
+}
+
+/// Numbers are whole also when somebody panicked beside them.
+fn lock(registry: &Mutex<Registry>) -> std::sync::MutexGuard<'_, Registry> {
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sink for Metrics {
+    fn name(&self) -> &'static str {
+        "the metrics"
+    }
+
+    fn wants(&self) -> fn(&Row) -> bool {
+        |row| {
+            matches!(
+                row,
+                Row::Name(_)
+                    | Row::CallStats(_)
+                    | Row::ThreadTimes(_)
+                    | Row::TcpEvents(_)
+                    | Row::FabricEvents(_)
+                    | Row::Samples(_)
+                    | Row::RungChange(_)
+                    | Row::Losses(_)
+                    | Row::Second(_)
+            )
+        }
+    }
+
+    fn take(&mut self, rows: &[Row]) -> Result<Request> {
+        let mut registry = lock(&self.registry);
+        for row in rows {
+            self.heard.row(row, &mut registry);
+        }
+        Ok(Request::Nothing)
+    }
+}
+
+impl Heard {
+    fn row(&mut self, row: &Row, registry: &mut Registry) {
+        match row {
+            Row::Name(name) => self.name(name),
+            Row::CallStats(stats) => stats.iter().for_each(|stats| self.calls(stats, registry)),
+            Row::ThreadTimes(times) => times.iter().for_each(|times| self.times(times, registry)),
+            Row::TcpEvents(events) => events.iter().for_each(|event| self.tcp(event, registry)),
+            Row::FabricEvents(events) => {
+                for event in events {
+                    let is_error = if event.is_fabric_error { "true" } else { "false" };
+                    registry.add(&families::RDMA_EVENTS, &[event.kind.as_str(), is_error], 1.0);
+                }
+            }
+            Row::Samples(samples) => samples.iter().for_each(|one| sample(one, registry)),
+            Row::RungChange(change) => self.rung(change, registry),
+            Row::Losses(losses) => {
+                for (reason, count) in losses.iter() {
+                    registry.set(&families::LOST, &[reason.as_str()], count as f64);
+                }
+            }
+            Row::Second(totals) => self.second(totals, registry),
+            _ => {}
+        }
+    }
+
+    fn name(&mut self, name: &Name) {
+        match name {
+            Name::Forgotten(Forgotten::Process(id)) => {
+                if let Some((pid, comm)) = self.directory.process(*id) {
+                    self.gone.push_back((self.seconds, pid.to_string(), comm.to_owned()));
+                }
+            }
+            Name::Forgotten(Forgotten::Thread(id)) => drop(self.dispatchers.remove(id)),
+            _ => {}
+        }
+        self.directory.learn(name);
+    }
+
+    fn calls(&mut self, stats: &CallStats, registry: &mut Registry) {
+        let (Some(op), Some(who)) = (self.directory.op(stats.op), self.directory.who(stats.thread)) else { return };
+        let (pid, of_process) = (who.pid.to_string(), who.process_comm);
+        let labels = [pid.as_str(), of_process, op.name];
+        registry.add(&families::CALLS, &labels, stats.estimate as f64);
+        if stats.errors > 0 {
+            registry.add(&families::CALL_ERRORS, &labels, stats.errors as f64);
+        }
+        if stats.bytes > 0 {
+            registry.add(&families::CALL_BYTES, &labels, stats.bytes as f64);
+        }
+        registry.observe(&families::CALL_SECONDS, &[op.name], &stats.histogram, stats.sum_ns);
+        if op.meaning.is_launch {
+            self.dispatchers.insert(stats.thread);
+        }
+    }
+
+    fn times(&self, times: &ThreadTimes, registry: &mut Registry) {
+        let who = self.directory.who(times.thread).filter(|_| self.dispatchers.contains(&times.thread));
+        let Some(who) = who else { return };
+        let pid = who.pid.to_string();
+        let mut add = |state: &str, ns: u64| {
+            if ns > 0 {
+                registry.add(&families::THREAD_SECONDS, &[&pid, who.process_comm, state], ns as f64 / 1e9);
+            }
+        };
+        let blocked_ns: u64 = times.blocked_ns.iter().sum();
+        add("running", times.wall_ns.saturating_sub(times.runqueue_ns).saturating_sub(blocked_ns));
+        add("waiting_for_cpu", times.runqueue_ns);
+        for (reason, &ns) in WaitReason::ALL.iter().zip(&times.blocked_ns) {
+            add(&format!("blocked_{}", reason.as_str()), ns);
+        }
+    }
+
+    fn tcp(&self, event: &TcpEvent, registry: &mut Registry) {
+        if let Some((pid, comm)) = event.process.and_then(|process| self.directory.process(process)) {
+            registry.add(&families::RETRANSMITS, &[&pid.to_string(), comm], 1.0);
+        }
+    }
+
+    fn rung(&self, change: &RungChange, registry: &mut Registry) {
+        let process = self.directory.process(change.process);
+        let (Some((pid, comm)), Some(op)) = (process, self.directory.op(change.op)) else { return };
+        let pid = pid.to_string();
+        registry.forget(&families::RUNG, |labels| labels[..3].iter().map(|label| &**label).eq([&pid, comm, op.name]));
+        registry.set(&families::RUNG, &[&pid, comm, op.name, change.rung.as_str()], 1.0);
+    }
+
+    fn second(&mut self, totals: &Totals, registry: &mut Registry) {
+        registry.set(&families::OVERHEAD, &[], totals.cost.worst);
+        registry.set(&families::TRACER_CPU, &[], totals.cost.agent);
+        registry.set(&families::PROBES, &[], totals.probes as f64);
+        registry.set(&families::STORED, &[], totals.stored as f64);
+        for sink in &totals.sinks {
+            registry.set(&families::LOST_ROWS, &[sink.name], sink.lost_rows as f64);
+        }
+        self.seconds += 1;
+        while let Some((_, pid, comm)) = self.gone.pop_front_if(|(at, ..)| *at + KEPT_SECONDS <= self.seconds) {
+            // Its number and name may be another one's by now.
+            if !self.directory.has_process(&pid, &comm) {
+                for family in OF_PROCESSES {
+                    registry.forget(family, |labels| *labels[0] == *pid && *labels[1] == *comm);
+                }
+            }
+        }
+    }
+}
+
+/// Counters of RDMA ports have names of their own, as others publish them.
+fn sample(sample: &Sample, registry: &mut Registry) {
+    let device = sample.device.as_deref().unwrap_or_default();
+    let port: Vec<&str> = device.split('/').collect();
+    let name = format!("gpuwhy_{}", sample.name.replace('.', "_"));
+    if let Some(family) = FAMILIES.iter().find(|one| one.name == name && one.labels.len() == port.len()) {
+        return registry.set(family, &port, sample.value);
+    }
+    registry.set(&families::SAMPLE, &[&sample.name, device, &sample.unit], sample.value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuwhy_metrics::{Format, MOST_SERIES};
+    use gpuwhy_model::{CallClass, Layer, Meaning, OpId, Process, ProcessId};
+
+    #[derive(Default)]
+    struct Scene {
+        heard: Heard,
+        registry: Registry,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut scene = Self::default();
+            let meaning = Meaning::usual_for(CallClass::Launch);
+            let name = "cuLaunchKernel";
+            let op = Name::Op { id: OpId(0), name, layer: Layer::Driver, meaning, runtime_name: None };
+            scene.tell(Row::Name(op));
+            scene
+        }
+
+        fn tell(&mut self, row: Row) {
+            self.heard.row(&row, &mut self.registry);
+        }
+
+        /// A process with a thread that launches.
+        fn launches(&mut self, number: u32) {
+            let (id, thread) = (ProcessId(number), ThreadId(number));
+            let process = Process { pid: 1000 + number, comm: format!("job {number}"), ..Process::default() };
+            self.tell(Row::Name(Name::Process { id, process }));
+            let comm = "worker".to_owned();
+            self.tell(Row::Name(Name::Thread { id: thread, process: id, tid: 1000 + number, comm }));
+            self.tell(Row::CallStats(vec![CallStats::alike(0, thread, OpId(0), 7, 5_000)]));
+        }
+
+        fn passes(&mut self, seconds: u64) {
+            (0..seconds).for_each(|_| self.tell(Row::Second(Totals::default())));
+        }
+
+        fn text(&mut self) -> String {
+            Format::Classic.write(&mut self.registry)
+        }
+    }
+
+    #[test]
+    fn ten_thousand_processes_take_no_more_than_the_budget() {
+        let mut scene = Scene::new();
+        (0..10_000).for_each(|number| scene.launches(number));
+        let text = scene.text();
+        let lines = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!(lines <= MOST_SERIES, "{lines}");
+        let launches = "gpuwhy_call_duration_seconds_count{function=\"cuLaunchKernel\"} 70000";
+        assert!(text.lines().any(|line| line == launches));
+        assert!(text.contains("gpuwhy_calls_total{pid=\"overflow\",comm=\"overflow\",function=\"overflow\"} "));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_forgotten_after_a_while_unless_its_number_is_used_again() {
+        let mut scene = Scene::new();
+        scene.launches(1);
+        scene.launches(2);
+        for number in [1, 2] {
+            scene.tell(Row::Name(Name::Forgotten(Forgotten::Thread(ThreadId(number)))));
+            scene.tell(Row::Name(Name::Forgotten(Forgotten::Process(ProcessId(number)))));
+        }
+        scene.passes(KEPT_SECONDS - 1);
+        assert!(scene.text().contains("comm=\"job 1\""));
+        scene.launches(2);
+        scene.passes(2);
+        let text = scene.text();
+        assert!(!text.contains("comm=\"job 1\"") && text.contains("comm=\"job 2\""), "{text}");
+    }
+
+    #[test]
+    fn counters_of_ports_have_the_names_that_others_publish() {
+        let mut scene = Scene::new();
+        let sample = |name: &str, device: &str| Sample {
+            at_ns: 0,
+            name: name.to_owned(),
+            unit: String::new(),
+            device: Some(device.to_owned()),
+            value: 3.0,
+        };
+        let port = "mlx5_0/1/InfiniBand";
+        let errors = Sample::FABRIC_ERRORS.iter().map(|name| sample(name, port));
+        scene.tell(Row::Samples(errors.chain([sample("gpu.load", "0")]).collect()));
+        let text = scene.text();
+        let labels = "{rdma_device=\"mlx5_0\",rdma_port=\"1\",rdma_transport=\"InfiniBand\"} 3";
+        for name in Sample::FABRIC_ERRORS {
+            let line = format!("gpuwhy_{}{labels}", name.replace('.', "_"));
+            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+        }
+        assert!(text.contains("gpuwhy_sample{name=\"gpu.load\",device=\"0\",unit=\"\"} 3\n"), "{text}");
+    }
+}

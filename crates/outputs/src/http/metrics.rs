@@ -1,0 +1,48 @@
+//! A port for those who scrape: `GET /metrics`, and nothing else. It tells numbers and names of programs, and nobody can
+//! ask it for anything that takes long.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use gpuwhy_metrics::{Format, Registry};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{Patience, SettingsError, accept};
+
+/// A port that is bound and not yet served.
+pub struct MetricsServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl MetricsServer {
+    pub async fn bind(address: SocketAddr) -> Result<Self, SettingsError> {
+        let cannot_bind = |source| SettingsError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
+        let address = listener.local_addr().map_err(cannot_bind)?;
+        Ok(Self { listener, address })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/metrics", self.address)
+    }
+
+    pub async fn serve(self, registry: Arc<Mutex<Registry>>, stop: CancellationToken) {
+        let router = Router::new().route("/metrics", get(metrics)).with_state(registry);
+        accept::serve(self.listener, None, router, Patience::default(), stop, || {}).await;
+    }
+}
+
+async fn metrics(State(registry): State<Arc<Mutex<Registry>>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = Format::accepted(accept);
+    let text = format.write(&mut registry.lock().unwrap_or_else(PoisonError::into_inner));
+    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+}

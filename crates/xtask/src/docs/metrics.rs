@@ -1,0 +1,34 @@
+//! `docs/metrics.md` from the list of families.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use gpuwhy_metrics::{FAMILIES, Kind, MOST_SERIES, OVERFLOW};
+
+pub fn render() -> Result<Option<String>> {
+    let mut text = format!(
+        "# Metrics
+
+`gpuwhy trace --prometheus 127.0.0.1:9464` serves these at `/metrics` while it traces, as Prometheus's classic text or,
+for those who ask for it, as OpenMetrics. It keeps at most {MOST_SERIES} series. What there is no room for is summed up in
+one series of each metric, whose labels all say `{OVERFLOW}`, and `gpuwhy_metrics_overflowed_total` tells how often that
+was so. Five minutes after a process has ended its series are forgotten. Names of kernels and stacks stay in the trace
+file.
+
+What keeps GPUs waiting is found in the last minute of the trace, every 15 seconds.
+
+| metric | kind | labels | what it is |
+|---|---|---|---|
+"
+    );
+    for family in FAMILIES {
+        let kind = match family.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        writeln!(text, "| `{}` | {kind} | {labels} | {} |", family.name, family.help)?;
+    }
+    Ok(Some(text))
+}

@@ -4,9 +4,10 @@
 mod support;
 
 use gpuwhy_model::{
-    CpuTaker, IoRequest, IoUsage, KernelWork, Process, StandsFor, Stretch, TargetKind, WaitReason, WaitTarget, WorkKind,
+    CollectiveCapture, CollectiveWait, CpuTaker, IoRequest, IoUsage, KernelWork, Process, StandsFor, Stretch,
+    TargetKind, WaitReason, WaitTarget, WorkKind,
 };
-use gpuwhy_store::{Trace, Value};
+use gpuwhy_store::{Limits, Trace, Value};
 use gpuwhy_window::Scope;
 use support::*;
 
@@ -186,6 +187,22 @@ fn records_that_start_at_once_are_all_kept() {
     assert_eq!(number(&path, "SELECT MAX(timestamp_ns) - 1790000000000000000 FROM sched_events"), 100 + 45 + 45 + 1);
     let sql = "SELECT timestamp_ns - 1790000000000000000, blocked_ns FROM sched_events ORDER BY id LIMIT 5";
     assert_eq!(lines(&path, sql)[..4], ["9 1005", "10 1002", "50 1000", "51 1004"]);
+}
+
+/// Two ranks that ask in the same nanosecond: the trace goes on, with what came first.
+#[test]
+fn operations_that_are_asked_for_at_once_do_not_end_the_trace() {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let wait = |start_ns, wait_ns| CollectiveWait { start_ns: START_NS + start_ns, done_ns: START_NS + 9_000, wait_ns };
+    writer.collective_waits(&[wait(100, 1), wait(100, 2), wait(200, 3)]).unwrap();
+    writer.collective_waits(&[wait(200, 4)]).unwrap();
+    let capture = CollectiveCapture { start_ns: START_NS + 100, began_ns: START_NS };
+    writer.collective_captures(&[capture, capture]).unwrap();
+    writer.finish(&end()).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let waits = trace.query("SELECT wait_ns FROM collective_waits ORDER BY start_ns", &Limits::default()).unwrap();
+    assert_eq!(waits.rows, [[Value::Integer(1)], [Value::Integer(3)]]);
 }
 
 #[test]

@@ -11,8 +11,10 @@ use crate::{StoreError, Trace};
 impl Trace {
     /// The part of the trace that `scope` names, in bounded time and memory.
     pub fn window(&self, scope: &Scope) -> Result<Window, StoreError> {
-        self.at_one_moment(|connection| load(connection, scope))
-            .map_err(|error| StoreError::from_sqlite(self.path(), error))
+        let window = self.at_one_moment(|connection| load(connection, scope));
+        // Pages that were read are not looked at again, and what comes next needs memory, too.
+        let window = window.and_then(|window| self.connection().release_memory().map(|()| window));
+        window.map_err(|error| StoreError::from_sqlite(self.path(), error))
     }
 
     /// What a scope comes to: what was asked for, or from the first to the last moment the file knows.

@@ -18,7 +18,7 @@ impl Insert {
         Self::ending::<R>("")
     }
 
-    /// A row whose key is there already is merged with it, column by column. `special` are columns whose merged value
+    /// A row whose key is there already is merged with it, column by column, or left out if no column says how. `special` are columns whose merged value
     /// depends on others.
     pub fn merging<R: Record>(special: &[(&str, &str)]) -> Self {
         Self::ending::<R>(&merge_sql(&R::columns(), special))
@@ -47,7 +47,8 @@ fn merge_sql(columns: &[Column], special: &[(&str, &str)]) -> String {
     let special = special.iter().map(|(name, sql)| format!("{name} = {sql}"));
     let columns: Vec<String> = declared.chain(special).collect();
     match columns.is_empty() {
-        true => String::new(),
+        // Two ranks can do something in the same nanosecond.
+        true => " ON CONFLICT DO NOTHING".to_owned(),
         false => format!(" ON CONFLICT DO UPDATE SET {}", columns.join(", ")),
     }
 }

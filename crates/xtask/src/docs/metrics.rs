@@ -10,9 +10,9 @@ pub fn render() -> Result<Option<String>> {
         "# Metrics
 
 `gpuwhy trace --prometheus 127.0.0.1:9464` serves these at `/metrics` while it traces, as Prometheus's classic text or,
-for those who ask for it, as OpenMetrics. It keeps at most {MOST_SERIES} series. What there is no room for is summed up in
-one series of each metric, whose labels all say `{OVERFLOW}`, and `gpuwhy_metrics_overflowed_total` tells how often that
-was so. Five minutes after a process has ended its series are forgotten. Names of kernels and stacks stay in the trace
+for those who ask for it, as OpenMetrics. It keeps at most {MOST_SERIES} series. Counters that there is no room for are
+summed up in one series of each metric, whose labels all say `{OVERFLOW}`, and `gpuwhy_metrics_overflowed_total` tells how
+often that was so. Five minutes after a process has ended its series are forgotten. Names of kernels and stacks stay in the trace
 file.
 
 What keeps GPUs waiting is found in the last minute of the trace, every 15 seconds.

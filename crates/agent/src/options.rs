@@ -1,11 +1,10 @@
 //! What the user wants of a trace.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gpuwhy_capture::{AttachPath, Filter, Layers, Options};
-use gpuwhy_metrics::Registry;
+use gpuwhy_metrics::Shared;
 use gpuwhy_model::Label;
 
 use crate::governor::CostOptions;
@@ -28,7 +27,7 @@ pub struct TraceOptions {
     /// What the user calls all processes of the trace.
     pub labels: Vec<Label>,
     /// What those get who scrape.
-    pub metrics: Option<Arc<Mutex<Registry>>>,
+    pub metrics: Option<Shared>,
 }
 
 impl TraceOptions {

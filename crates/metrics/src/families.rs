@@ -19,6 +19,16 @@ pub enum Kind {
     Histogram,
 }
 
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
 macro_rules! families {
     ($($(#[doc = $help:literal])+ $id:ident: $kind:ident $name:literal [$($label:literal),*];)+) => {
         $(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::families::{FAMILIES, Family, Kind};
+use crate::families::{FAMILIES, Family};
 use crate::registry::{BOUNDS_NS, Registry, Series};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,7 @@ impl Format {
         if all.peek().is_none() {
             return;
         }
-        let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
+        let kind = family.kind.as_str();
         // A counter of OpenMetrics has its name without the ending that its numbers have.
         let name = match self {
             Self::Classic => family.name,
@@ -98,7 +94,7 @@ fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::families::{CALLS, PROBES};
+    use crate::families::{CALLS, Kind, PROBES};
 
     fn registry() -> Registry {
         let mut registry = Registry::default();

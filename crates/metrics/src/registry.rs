@@ -1,6 +1,7 @@
 //! Series of all families, never more than the budget allows.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpuwhy_model::Histogram;
 
@@ -55,6 +56,17 @@ pub struct Registry {
     room: usize,
 }
 
+/// One that a sink fills and others write out.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(Arc<Mutex<Registry>>);
+
+impl Shared {
+    /// Numbers are whole also when somebody panicked beside them.
+    pub fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Default for Registry {
     fn default() -> Self {
         Self::with_budget(MOST_SERIES)
@@ -67,6 +79,7 @@ impl Registry {
         let mut registry = Self { families: BTreeMap::new(), lines: 0, room: most.saturating_sub(reserved()) };
         registry.set(&SERIES_BUDGET, &[], most as f64);
         registry.add(&OVERFLOWED, &[], 0.0);
+        registry.set(&SERIES, &[], 0.0);
         registry
     }
 
@@ -109,7 +122,6 @@ impl Registry {
 
     /// Says how much there is.
     pub(crate) fn count(&mut self) {
-        self.set(&SERIES, &[], 0.0);
         self.set(&SERIES, &[], self.lines as f64);
     }
 

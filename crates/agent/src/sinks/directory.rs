@@ -68,8 +68,8 @@ impl Directory {
     }
 
     /// Whether some process has this pid and name.
-    pub fn has_process(&self, pid: &str, comm: &str) -> bool {
-        self.processes.values().any(|process| process.comm == comm && process.pid.to_string() == pid)
+    pub fn has_process(&self, pid: u32, comm: &str) -> bool {
+        self.processes.values().any(|process| process.pid == pid && process.comm == comm)
     }
 
     /// A process's pid and name.

@@ -1,10 +1,9 @@
 //! What is scraped while the trace is taken, as a sink.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use gpuwhy_metrics::{FAMILIES, Family, Registry, families};
+use gpuwhy_metrics::{FAMILIES, Registry, Shared, families};
 use gpuwhy_model::{
     CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadId, ThreadTimes, Totals, WaitReason,
 };
@@ -16,18 +15,11 @@ use super::{Opening, Request, Sink};
 /// So many seconds after a process has ended its series are forgotten: whoever scrapes has seen them by then.
 const KEPT_SECONDS: u64 = 300;
 
-/// Families whose first two labels are a process.
-const OF_PROCESSES: &[&Family] = &[
-    &families::CALLS,
-    &families::CALL_ERRORS,
-    &families::CALL_BYTES,
-    &families::THREAD_SECONDS,
-    &families::RETRANSMITS,
-    &families::RUNG,
-];
+/// The first labels of a family that is about processes.
+const A_PROCESS: &[&str] = &["pid", "comm"];
 
 struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    registry: Shared,
     heard: Heard,
 }
 
@@ -37,19 +29,14 @@ struct Heard {
     /// Threads that have launched work.
     dispatchers: HashSet<ThreadId>,
     /// Processes that have ended, with the second in which they did.
-    gone: VecDeque<(u64, String, String)>,
+    gone: VecDeque<(u64, u32, String)>,
     seconds: u64,
 }
 
 pub fn open(opening: &mut Opening<'_>) -> Result<Option<Box<dyn Sink>>> {
     let Some(registry) = opening.options.metrics.clone() else { return Ok(None) };
-    lock(&registry).set(&families::BUDGET, &[], opening.options.cost.budget.unwrap_or(0.0));
+    registry.lock().set(&families::BUDGET, &[], opening.options.cost.budget.unwrap_or(0.0));
     Ok(Some(Box::new(Metrics { registry, heard: Heard::default() })))
-}
-
-/// Numbers are whole also when somebody panicked beside them.
-fn lock(registry: &Mutex<Registry>) -> std::sync::MutexGuard<'_, Registry> {
-    registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sink for Metrics {
@@ -75,7 +62,7 @@ impl Sink for Metrics {
     }
 
     fn take(&mut self, rows: &[Row]) -> Result<Request> {
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry.lock();
         for row in rows {
             self.heard.row(row, &mut registry);
         }
@@ -112,7 +99,7 @@ impl Heard {
         match name {
             Name::Forgotten(Forgotten::Process(id)) => {
                 if let Some((pid, comm)) = self.directory.process(*id) {
-                    self.gone.push_back((self.seconds, pid.to_string(), comm.to_owned()));
+                    self.gone.push_back((self.seconds, pid, comm.to_owned()));
                 }
             }
             Name::Forgotten(Forgotten::Thread(id)) => drop(self.dispatchers.remove(id)),
@@ -180,10 +167,12 @@ impl Heard {
         self.seconds += 1;
         while let Some((_, pid, comm)) = self.gone.pop_front_if(|(at, ..)| *at + KEPT_SECONDS <= self.seconds) {
             // Its number and name may be another one's by now.
-            if !self.directory.has_process(&pid, &comm) {
-                for family in OF_PROCESSES {
-                    registry.forget(family, |labels| *labels[0] == *pid && *labels[1] == *comm);
-                }
+            if self.directory.has_process(pid, &comm) {
+                continue;
+            }
+            let pid = pid.to_string();
+            for family in FAMILIES.iter().filter(|family| family.labels.starts_with(A_PROCESS)) {
+                registry.forget(family, |labels| *labels[0] == *pid && *labels[1] == *comm);
             }
         }
     }

@@ -5,13 +5,13 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
+use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
@@ -145,10 +145,8 @@ impl Trace {
     }
 
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
-        let _scraped = match (self.prometheus, &options.metrics) {
-            (Some(address), Some(registry)) => Some(Scraped::start(address, &options.out, Arc::clone(registry))?),
-            _ => None,
-        };
+        let scraped = self.prometheus.zip(options.metrics.clone());
+        let _scraped = scraped.map(|(address, metrics)| Scraped::start(address, &options.out, metrics)).transpose()?;
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
         let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
@@ -187,7 +185,7 @@ impl Trace {
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
             labels: self.label.clone(),
-            metrics: self.prometheus.map(|_| Arc::default()),
+            metrics: self.prometheus.map(|_| Shared::default()),
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
                 pinned: self.rung.map(|rung| match rung {

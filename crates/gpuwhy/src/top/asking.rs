@@ -10,11 +10,13 @@ use gpuwhy_model::Explanation;
 use gpuwhy_questions::questions::findings::Findings;
 use gpuwhy_questions::{Ask, AskError, Asked, Control, Length, NoHost, Part, Traces};
 
-use super::board::Board;
+/// What an answer is about, and how often there is one.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub span: Duration,
+    pub every: Duration,
+}
 
-/// What an answer is about.
-const SPAN: Duration = Duration::from_secs(30);
-const EVERY: Duration = Duration::from_secs(2);
 /// Answers that take long come less often, so that they take a tenth of a CPU at most.
 const REST: u32 = 9;
 /// Below everybody who traces, and everybody who is traced.
@@ -26,10 +28,17 @@ pub struct Asking {
 }
 
 impl Asking {
-    pub fn start(file: PathBuf, board: Arc<Board>) -> Self {
+    /// Tells each answer to `tell`, from when on there is a file to ask.
+    pub fn start(
+        file: PathBuf,
+        pace: Pace,
+        has_begun: impl Fn() -> bool + Send + 'static,
+        tell: impl FnMut(Result<Explanation, AskError>) + Send + 'static,
+    ) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
         let control = Control { cancelled: Arc::clone(&cancelled), ..Control::default() };
-        let thread = thread::spawn(move || ask_until_cancelled(&Traces::new([file]), &control, &board));
+        let ask = move || ask_until_cancelled(&Traces::new([file]), pace, &control, has_begun, tell);
+        let thread = thread::spawn(ask);
         Self { cancelled, thread: Some(thread) }
     }
 
@@ -50,14 +59,19 @@ impl Drop for Asking {
     }
 }
 
-fn ask_until_cancelled(traces: &Traces, control: &Control, board: &Board) {
+fn ask_until_cancelled(
+    traces: &Traces,
+    pace: Pace,
+    control: &Control,
+    has_begun: impl Fn() -> bool,
+    mut tell: impl FnMut(Result<Explanation, AskError>),
+) {
     // SAFETY: it takes numbers only; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
-    let mut next = Instant::now() + EVERY;
+    let mut next = Instant::now() + pace.every;
     while !control.cancelled.load(Ordering::Relaxed) {
-        if !board.has_begun() {
-            // There is no file to ask yet.
-            next = Instant::now() + EVERY;
+        if !has_begun() {
+            next = Instant::now() + pace.every;
         }
         let wait = next.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
@@ -65,17 +79,16 @@ fn ask_until_cancelled(traces: &Traces, control: &Control, board: &Board) {
             continue;
         }
         let begun = Instant::now();
-        match ask(traces, control) {
-            Ok(answer) => board.answer(Ok(answer)),
+        match ask(traces, pace.span, control) {
             Err(AskError::Cancelled) => break,
-            Err(error) => board.answer(Err(error.to_string())),
+            answer => tell(answer),
         }
-        next = Instant::now() + EVERY.max(begun.elapsed() * REST);
+        next = Instant::now() + pace.every.max(begun.elapsed() * REST);
     }
 }
 
-fn ask(traces: &Traces, control: &Control) -> Result<Explanation, AskError> {
-    let part = Part { since: Some(Length(SPAN)), ..Part::default() };
+fn ask(traces: &Traces, span: Duration, control: &Control) -> Result<Explanation, AskError> {
+    let part = Part { since: Some(Length(span)), ..Part::default() };
     let asked = Asked { control: control.clone(), ..Asked::new(traces, &NoHost) };
     asked.go_on()?;
     Findings { part, ..Findings::default() }.ask(&asked)

@@ -1,11 +1,17 @@
 //! What the tracing threads leave for the view. They never wait for it: a newer second takes the place of an older one.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use gpuwhy_agent::{Live, Watch};
 use gpuwhy_model::Explanation;
+use gpuwhy_questions::AskError;
 
+use super::asking::{Asking, Pace};
 use super::state::{News, Second};
+
+const PACE: Pace = Pace { span: Duration::from_secs(30), every: Duration::from_secs(2) };
 
 /// Notes that are kept for the end.
 const MOST_NOTES: usize = 1000;
@@ -32,8 +38,13 @@ impl Board {
         self.lock().has_begun
     }
 
-    pub fn answer(&self, answer: Result<Explanation, String>) {
-        self.lock().news.answer = Some(answer);
+    /// Keeps asking why the GPU waits in this file.
+    pub fn ask(self: &Arc<Self>, file: PathBuf) -> Asking {
+        let (begins, answered) = (Arc::clone(self), Arc::clone(self));
+        let tell = move |answer: Result<Explanation, AskError>| {
+            answered.lock().news.answer = Some(answer.map_err(|error| error.to_string()));
+        };
+        Asking::start(file, PACE, move || begins.has_begun(), tell)
     }
 
     /// Everything that was said, and how much more there was.

@@ -25,7 +25,7 @@ use gpuwhy_agent::{Signals, Watch};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use crate::print;
-use asking::Asking;
+pub use asking::{Asking, Pace};
 use board::{Board, Pinning};
 use drawing::{Drawing, Flags};
 use look::Look;
@@ -67,7 +67,7 @@ impl Viewing {
         register(SIGTSTP, &flags.suspend_wanted)?;
         register(SIGCONT, &flags.continued)?;
         let board = Arc::new(Board::default());
-        let asking = Asking::start(about.file.clone(), Arc::clone(&board));
+        let asking = board.ask(about.file.clone());
         let look = Look::from_variables(|name| std::env::var(name).ok());
         let drawing = Drawing::new(Arc::clone(&board), flags.clone(), about.state(), look, !about.is_kept);
         let drawing = std::thread::spawn(move || drawing.run());

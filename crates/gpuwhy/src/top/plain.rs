@@ -28,7 +28,7 @@ pub struct Plain {
 impl Plain {
     pub fn new(about: &About) -> Self {
         let board = Arc::new(Board::default());
-        let asking = Asking::start(about.file.clone(), Arc::clone(&board));
+        let asking = board.ask(about.file.clone());
         Self { pinning: Pinning(board), state: about.state(), _asking: asking }
     }
 }

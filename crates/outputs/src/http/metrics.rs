@@ -2,7 +2,6 @@
 //! ask it for anything that takes long.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
@@ -10,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use gpuwhy_metrics::{Format, Registry};
+use gpuwhy_metrics::{Format, Shared};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -34,15 +33,15 @@ impl MetricsServer {
         format!("http://{}/metrics", self.address)
     }
 
-    pub async fn serve(self, registry: Arc<Mutex<Registry>>, stop: CancellationToken) {
+    pub async fn serve(self, registry: Shared, stop: CancellationToken) {
         let router = Router::new().route("/metrics", get(metrics)).with_state(registry);
         accept::serve(self.listener, None, router, Patience::default(), stop, || {}).await;
     }
 }
 
-async fn metrics(State(registry): State<Arc<Mutex<Registry>>>, headers: HeaderMap) -> Response {
+async fn metrics(State(registry): State<Shared>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::accepted(accept);
-    let text = format.write(&mut registry.lock().unwrap_or_else(PoisonError::into_inner));
+    let text = format.write(&mut registry.lock());
     ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }

@@ -7,7 +7,7 @@ use gpuwhy_model::{Call, CallClass, Direction, ModuleId, OpId, Span, StackId, Th
 use gpuwhy_window::{CallSecond, Window};
 use rusqlite::Row;
 
-use super::source::{Source, id, signed, unsigned, word};
+use super::source::{Source, bits, id, signed, unsigned, word};
 
 const MOST_CALLS: usize = 100_000;
 const MOST_MEMORY_CALLS: usize = 200_000;
@@ -149,8 +149,4 @@ fn of_shape(shape: &Call, row: &Row<'_>) -> rusqlite::Result<Call> {
         stack_id: id(row, 9)?.map(StackId),
         ..shape.clone()
     })
-}
-
-fn bits(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned))
 }

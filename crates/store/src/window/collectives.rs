@@ -4,7 +4,7 @@ use gpuwhy_model::{OpId, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
 use rusqlite::Row;
 
-use super::source::{Source, unsigned};
+use super::source::{Source, bits, unsigned};
 
 /// The most that are kept in memory, about 50 bytes each.
 const MOST: usize = 200_000;
@@ -81,7 +81,7 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
         sequence,
         bytes: unsigned(row, 7)?,
         has_root: row.get(8)?,
-        done_ns: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
+        done_ns: bits(row, 10)?,
         wait_ns: unsigned(row, 11)?,
     }))
 }

@@ -120,6 +120,11 @@ pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
 }
 
+/// Handles and addresses use all bits of a number.
+pub(crate) fn bits(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned))
+}
+
 /// Ids are small numbers; one that is not belongs to nothing.
 pub(crate) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u32>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|id| u32::try_from(id).ok()))

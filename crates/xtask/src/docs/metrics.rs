@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use gpuwhy_metrics::{FAMILIES, Kind, MOST_SERIES, OVERFLOW};
+use gpuwhy_metrics::{FAMILIES, MOST_SERIES, OVERFLOW};
 
 pub fn render() -> Result<Option<String>> {
     let mut text = format!(
@@ -22,11 +22,7 @@ What keeps GPUs waiting is found in the last minute of the trace, every 15 secon
 "
     );
     for family in FAMILIES {
-        let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
+        let kind = family.kind.as_str();
         let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
         writeln!(text, "| `{}` | {kind} | {labels} | {} |", family.name, family.help)?;
     }

@@ -1,50 +1,49 @@
 //! `trace --prometheus`: what is seen, for those who scrape.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gpuwhy_metrics::{Registry, families};
+use gpuwhy_metrics::{Registry, Shared, families};
 use gpuwhy_model::Explanation;
 use gpuwhy_outputs::MetricsServer;
-use gpuwhy_questions::questions::findings::Findings;
-use gpuwhy_questions::{Control, Length, Part};
+use gpuwhy_questions::AskError;
 use tokio_util::sync::CancellationToken;
 
-use crate::{findings, print};
+use crate::print;
+use crate::top::{Asking, Pace};
 
-/// How often the last minute of the trace is explained.
-const JUDGED_EVERY: Duration = Duration::from_secs(15);
-const JUDGED: Duration = Duration::from_secs(60);
+/// The last minute of the trace is explained.
+const PACE: Pace = Pace { span: Duration::from_secs(60), every: Duration::from_secs(15) };
 
 /// A port that is served until this is dropped.
 pub struct Scraped {
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
+    _asking: Asking,
 }
 
 impl Scraped {
     /// Opens the port. What is found in `file` is told beside what `registry` has.
-    pub fn start(address: SocketAddr, file: &Path, registry: Arc<Mutex<Registry>>) -> Result<Self> {
+    pub fn start(address: SocketAddr, file: &Path, registry: Shared) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let server = runtime.block_on(MetricsServer::bind(address))?;
         print::note(&format!("metrics at {}", server.url()));
         let stop = CancellationToken::new();
-        let (stopped, file) = (stop.clone(), file.to_owned());
+        let (stopped, told) = (stop.clone(), registry.clone());
         let serve = move || {
             ignore_closed_connections();
-            runtime.block_on(async {
-                tokio::spawn(judge(file, Arc::clone(&registry)));
-                server.serve(registry, stopped).await;
-            });
-            // A judgement that is under way holds up nothing.
-            runtime.shutdown_background();
+            runtime.block_on(server.serve(registry, stopped));
         };
         let thread = thread::Builder::new().name("metrics".to_owned()).spawn(serve).context("start the metrics")?;
-        Ok(Self { stop, thread: Some(thread) })
+        // A trace without any call yet cannot be explained.
+        let tell = move |answer: Result<Explanation, AskError>| {
+            answer.iter().for_each(|explanation| tell(explanation, &mut told.lock()));
+        };
+        let asking = Asking::start(file.to_owned(), PACE, || true, tell);
+        Ok(Self { stop, thread: Some(thread), _asking: asking })
     }
 }
 
@@ -65,22 +64,6 @@ fn ignore_closed_connections() {
         libc::sigemptyset(&raw mut signals);
         libc::sigaddset(&raw mut signals, libc::SIGPIPE);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
-    }
-}
-
-/// Tells again and again why GPUs wait.
-async fn judge(file: PathBuf, registry: Arc<Mutex<Registry>>) {
-    loop {
-        tokio::time::sleep(JUDGED_EVERY).await;
-        let file = file.clone();
-        let explained = tokio::task::spawn_blocking(move || {
-            let part = Part { since: Some(Length(JUDGED)), ..Part::default() };
-            findings::ask(&file, &Findings { part, ..Findings::default() }, &Control::default())
-        });
-        // A trace without any call yet cannot be explained.
-        if let Ok(Ok(explanation)) = explained.await {
-            tell(&explanation, &mut registry.lock().unwrap_or_else(PoisonError::into_inner));
-        }
     }
 }
 

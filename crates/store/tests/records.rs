@@ -50,7 +50,7 @@ fn a_stretch_comes_back_with_everything_it_had() {
 }
 
 #[test]
-fn who_spoke_first_is_known_also_after_the_time_in_which_it_did() {
+fn who_spoke_first_is_known_in_every_part_of_a_trace() {
     let (_directory, path) = temporary();
     let mut writer = writer(&path);
     let cast = Cast::new(&mut writer);
@@ -65,8 +65,12 @@ fn who_spoke_first_is_known_also_after_the_time_in_which_it_did() {
     writer.stretches(&[asked, answered, told]).unwrap();
     writer.finish(&end()).unwrap();
     let late = Scope { from_ns: Some(START_NS + 150_000), ..Scope::default() };
-    let window = Trace::open(&path).unwrap().window(&late).unwrap();
-    assert_eq!(window.spoke_first.into_iter().collect::<Vec<_>>(), [(user, cast.process, TargetKind::Pipe)]);
+    let early = Scope { to_ns: Some(START_NS + 50_000), ..Scope::default() };
+    let trace = Trace::open(&path).unwrap();
+    for scope in [Scope::default(), late, early] {
+        let window = trace.window(&scope).unwrap();
+        assert_eq!(window.spoke_first.into_iter().collect::<Vec<_>>(), [(user, cast.process, TargetKind::Pipe)]);
+    }
 }
 
 #[test]

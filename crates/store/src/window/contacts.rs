@@ -1,38 +1,69 @@
 //! Who spoke to whom first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{ProcessId, TargetKind};
+use gpuwhy_model::{ProcessId, Span, Stretch, TargetKind};
 use gpuwhy_window::Window;
 
-use super::source::Source;
+use super::source::{Source, signed};
+use crate::cells::read;
 
 /// So many waits from the beginning of the trace on are looked at: processes that have not spoken by then remain unknown.
-const MOST: u32 = 100_000;
+const MOST: usize = 100_000;
 
-const SQL: &str = "
-    SELECT wakers.process_id, waiters.process_id, wait_targets.kind, min(first.end_ns)
-    FROM (SELECT thread_id, woken_by_thread_id, target_id, start_ns + blocked_ns AS end_ns FROM stretches
-        ORDER BY start_ns LIMIT ?) AS first
-    JOIN threads AS waiters ON waiters.id = first.thread_id
-    JOIN threads AS wakers ON wakers.id = first.woken_by_thread_id
-    JOIN wait_targets ON wait_targets.id = first.target_id
-    WHERE waiters.process_id <> wakers.process_id GROUP BY 1, 2, 3";
-
+/// What the window has of the waits is not read again: only those before it, and those after what it has without a gap.
 pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> {
     if !source.has("stretches", "woken_by_thread_id") {
         return Ok(());
     }
-    let mut first_ns: BTreeMap<(ProcessId, ProcessId, TargetKind), i64> = BTreeMap::new();
-    source.each(SQL, [MOST], |row| {
-        let kind = row.get_ref(2)?.as_str()?;
-        if let Some(&kind) = TargetKind::ALL.iter().find(|one| one.as_str() == kind) {
-            first_ns.insert((ProcessId(row.get(0)?), ProcessId(row.get(1)?), kind), row.get(3)?);
-        }
-        Ok(())
-    })?;
-    let answered_ns = |&(speaker, listener, kind): &_| first_ns.get(&(listener, speaker, kind));
-    let is_first = |(key, at_ns): &(&_, &i64)| answered_ns(key).is_some_and(|answered_ns| answered_ns > *at_ns);
-    window.spoke_first = first_ns.iter().filter(is_first).map(|(key, _)| *key).collect();
+    let nothing = Span { from_ns: window.from_ns, to_ns: window.from_ns };
+    let there = window.stretches.spans.first().copied().unwrap_or(nothing);
+    let mut first = FirstWords { window, left: MOST, at_ns: BTreeMap::new() };
+    first.read(source, Span { from_ns: 0, to_ns: there.from_ns })?;
+    window.stretches.rows.iter().take_while(|wait| wait.start_ns < there.to_ns).for_each(|wait| first.hear(wait));
+    first.read(source, Span { from_ns: there.to_ns, to_ns: u64::MAX })?;
+    window.spoke_first = first.answered();
     Ok(())
+}
+
+/// When a process first ended a wait of another one, by what it waited for.
+struct FirstWords<'a> {
+    window: &'a Window,
+    left: usize,
+    at_ns: BTreeMap<(ProcessId, ProcessId, TargetKind), u64>,
+}
+
+impl FirstWords<'_> {
+    fn read(&mut self, source: &Source<'_>, span: Span) -> rusqlite::Result<()> {
+        let select = source.select::<Stretch>("");
+        let sql = format!("{select} WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?");
+        source.each(&sql, [signed(span.from_ns), signed(span.to_ns), self.left as i64], |row| {
+            read(row, 0).iter().for_each(|wait| self.hear(wait));
+            Ok(())
+        })
+    }
+
+    fn hear(&mut self, wait: &Stretch) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        let process = |thread| self.window.threads.get(&thread).map(|thread| thread.process);
+        let target = wait.target.and_then(|target| self.window.targets.get(&target));
+        let (Some(speaker), Some(listener), Some(target)) =
+            (wait.woken_by.and_then(process), process(wait.thread), target)
+        else {
+            return;
+        };
+        if speaker != listener {
+            let end_ns = wait.start_ns.saturating_add(wait.blocked_ns);
+            let first_ns = self.at_ns.entry((speaker, listener, target.kind)).or_insert(end_ns);
+            *first_ns = end_ns.min(*first_ns);
+        }
+    }
+
+    /// Who spoke before the other one answered.
+    fn answered(&self) -> BTreeSet<(ProcessId, ProcessId, TargetKind)> {
+        let answer_ns = |&(speaker, listener, kind): &_| self.at_ns.get(&(listener, speaker, kind));
+        let is_first = |(key, at_ns): &(&_, &u64)| answer_ns(key).is_some_and(|answer_ns| answer_ns > *at_ns);
+        self.at_ns.iter().filter(is_first).map(|(key, _)| *key).collect()
+    }
 }

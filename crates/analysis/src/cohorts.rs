@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{OpId, RecordKind, Reference, Span, ThreadId};
+use gpuwhy_model::{HAD_TO_WAIT_NS, OpId, RecordKind, Reference, Span, ThreadId};
 use gpuwhy_window::{Collective, Window};
 
 /// Ranks that are no further apart come together: no two hosts are equally fast.
 const TOGETHER_NS: u64 = 2_000_000;
+
+/// A rank asks for no more operations before it waits for one of them.
+const MOST_PENDING: usize = 256;
 
 /// So many of the operations to which a rank came latest are cited.
 const CITED: usize = 3;
@@ -24,9 +27,10 @@ pub(crate) struct Rank {
     /// Which thread asked, the last time.
     pub thread: ThreadId,
     pub op: OpId,
-    /// By how much it was later than half of the ranks, in all operations together.
+    /// By how much it was later than half of the ranks, in all operations together. Not what it was later already when it
+    /// came out of the operation before.
     pub late_ns: u64,
-    /// From when half of the ranks had asked to when it did.
+    /// From when half of the ranks had asked, or it could have, to when it did.
     pub late: Vec<Span>,
 }
 
@@ -99,24 +103,43 @@ fn is_possible(window: &Window, asked: &[&Collective]) -> bool {
     last.has_root || !asked.iter().any(is_early)
 }
 
+/// By how much later `one` came out of the operation before than `usual` did. Nobody comes out before the last one has
+/// asked: what is between them then is their GPUs' matter, which may take turns, and not what the host of `one` did.
+fn came_out_apart_ns(before: &[Vec<&Collective>], usual: &Collective, one: &Collective) -> u64 {
+    let own = before.iter().rev().take_while(|asked| asked[0].communicator == one.communicator);
+    let out = |asked: &[&Collective], now: &Collective| {
+        let then = asked.iter().find(|then| then.rank == now.rank)?;
+        Some((then.done_ns.filter(|&done_ns| done_ns <= now.start_ns)?, then.wait_ns >= HAD_TO_WAIT_NS))
+    };
+    let last = own.take(MOST_PENDING).find_map(|asked| Some((out(asked, usual)?, out(asked, one)?)));
+    match last {
+        // Who did not have to wait came when it liked.
+        Some(((usual_ns, _), (out_ns, true))) => out_ns.saturating_sub(usual_ns),
+        _ => 0,
+    }
+}
+
 /// Of operations of which not all ranks were seen, nobody knows who came late. Nor is it known of ranks whose clocks differ by
 /// more than they are apart.
 pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
     let mut cohorts: BTreeMap<i64, BTreeMap<u32, Rank>> = BTreeMap::new();
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
-    for asked in whole_operations(window) {
+    let operations = whole_operations(window);
+    for (at, asked) in operations.iter().enumerate() {
         // When it comes, half of them are there.
         let half = (asked.len() - 1) / 2;
         let usual = asked[half];
         *counts.entry(usual.communicator).or_default() += 1;
         let ranks = cohorts.entry(usual.communicator).or_default();
-        for one in &asked {
+        for one in asked {
             let new = || Rank { number: one.rank, thread: one.thread, op: one.op, late_ns: 0, late: Vec::new() };
             let rank = ranks.entry(one.rank).or_insert_with(new);
             (rank.thread, rank.op) = (one.thread, one.op);
         }
         for one in &asked[half + 1..] {
-            let late = Span { from_ns: usual.start_ns, to_ns: one.start_ns };
+            let apart_ns = came_out_apart_ns(&operations[..at], usual, one);
+            let from_ns = usual.start_ns.saturating_add(apart_ns).min(one.start_ns);
+            let late = Span { from_ns, to_ns: one.start_ns };
             let is_sure =
                 clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns.max(TOGETHER_NS));
             if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure) {

@@ -103,7 +103,7 @@ mod tests {
     /// Seconds with these launches; `None` for one without any call.
     fn found(launches: &[Option<u64>]) -> Vec<(u64, u64)> {
         let second = |(at, launches): (usize, &Option<u64>)| {
-            Some(WorkSecond { bucket_ns: at as u64 * S, launches: (*launches)?, loading_ns: 0 })
+            Some(WorkSecond { bucket_ns: at as u64 * S, launches: (*launches)?, ..WorkSecond::default() })
         };
         let seconds: Vec<_> = launches.iter().enumerate().filter_map(second).collect();
         let run = Span { from_ns: 0, to_ns: launches.len() as u64 * S };

@@ -10,6 +10,8 @@ pub struct WorkSecond {
     pub launches: u64,
     /// In calls that load code.
     pub loading_ns: u64,
+    /// For which part of it the GPUs worked, by their own word: the least of those that worked at all.
+    pub busy: Option<f64>,
 }
 
 /// A second with less than this part of the usual work is not one of the steady state's first.
@@ -32,6 +34,15 @@ const MOST_TRIALS: f64 = 0.45;
 const FASTER: f64 = 3.0;
 const LEAST_FASTER_PART: f64 = 0.25;
 
+/// A GPU that works for this part of each second, from some moment soon after its first work to the end, is kept waiting
+/// for nothing: what came before were trials.
+const ALL_BUSY: f64 = 0.9;
+const SOON_NS: u64 = 10_000_000_000;
+const LEAST_BUSY_SECONDS: usize = 3;
+
+/// Whoever is traced from its start on asks nothing of a GPU for so long.
+const SHORTEST_START_NS: u64 = 1_000_000_000;
+
 /// What comes after the last work is a phase of its own from this part of the steady state on.
 const LONG_END: f64 = 0.2;
 
@@ -49,7 +60,10 @@ pub fn phases(seconds: &[WorkSecond], span: Span, has_ended: bool) -> Vec<Phase>
     let after_warm_up = warmed_up(&seconds[first..=last]).map_or(first, |after| first + after);
     let until = if has_ended { last } else { last + 1 };
     let tried_out = tried_out(&seconds[first..until]).map(|at| first + at).filter(|&at| at > after_warm_up);
-    let warmed_up = tried_out.or_else(|| Some(after_warm_up).filter(|&at| is_enough(at)));
+    let is_start = seconds[first].bucket_ns.saturating_sub(span.from_ns) >= SHORTEST_START_NS;
+    let all_busy = all_busy(&seconds[first..until]).map(|at| first + at);
+    let all_busy = all_busy.filter(|&at| is_start && at > after_warm_up && is_enough(at));
+    let warmed_up = tried_out.max(all_busy).or_else(|| Some(after_warm_up).filter(|&at| is_enough(at)));
     let Some(steady) = warmed_up.or_else(came_back) else { return Vec::new() };
     let begins_ns =
         |at: usize| seconds.get(at).map_or(span.to_ns, |second| second.bucket_ns.clamp(span.from_ns, span.to_ns));
@@ -114,6 +128,15 @@ fn tried_out(seconds: &[WorkSecond]) -> Option<usize> {
     (is_long && each(after) >= FASTER * each(before)).then_some(before.len())
 }
 
+/// The second from which on the GPUs work all the time.
+fn all_busy(seconds: &[WorkSecond]) -> Option<usize> {
+    let is_busy = |second: &WorkSecond| second.busy.is_some_and(|busy| busy >= ALL_BUSY);
+    let at = seconds.iter().rposition(|second| !is_busy(second))? + 1;
+    let begins_ns = seconds.get(at)?.bucket_ns;
+    let is_soon = begins_ns.saturating_sub(seconds[0].bucket_ns) <= SOON_NS;
+    (is_soon && seconds.len() - at >= LEAST_BUSY_SECONDS).then_some(at)
+}
+
 /// The launches of a usual second, of those that have any.
 pub(crate) fn usual<'s>(seconds: impl Iterator<Item = &'s WorkSecond>) -> Option<f64> {
     let mut launches: Vec<u64> = seconds.map(|second| second.launches).filter(|&launches| launches > 0).collect();
@@ -130,7 +153,7 @@ mod tests {
     fn seconds(launches: &[u64], loading: &[usize]) -> Vec<WorkSecond> {
         let second = |(at, &launches): (usize, &u64)| {
             let loading_ns = if loading.contains(&at) { LOADING_NS } else { 0 };
-            WorkSecond { bucket_ns: at as u64 * S, launches, loading_ns }
+            WorkSecond { bucket_ns: at as u64 * S, launches, loading_ns, busy: None }
         };
         launches.iter().enumerate().map(second).collect()
     }
@@ -206,6 +229,25 @@ mod tests {
         let expected = [("load", 0, 1), ("warm-up", 1, 6), ("steady", 6, 7)];
         assert_eq!(found(&[0, 17, 0, 0, 0, 0, 1500], &[]), expected);
         assert_eq!(found(&[0, 1000, 0, 0, 0, 0, 500], &[]), [("load", 0, 1), ("steady", 1, 7)], "those were no trials");
+    }
+
+    #[test]
+    fn trials_are_over_once_the_gpu_works_all_the_time() {
+        let told = |busy: &[f64], first: usize| {
+            let mut seconds = seconds(&vec![100; busy.len()], &[]);
+            seconds.iter_mut().zip(busy).for_each(|(second, &busy)| second.busy = Some(busy));
+            seconds[..first].iter_mut().for_each(|second| second.launches = 0);
+            let phases = phases(&seconds, Span { from_ns: 0, to_ns: busy.len() as u64 * S }, true);
+            phases.iter().map(|phase| (phase.name.as_str(), phase.from_ns / S, phase.to_ns / S)).collect::<Vec<_>>()
+        };
+        let trials = [0.0, 0.0, 0.4, 0.7, 0.99, 0.98, 0.99, 0.97, 0.3];
+        let expected = [("load", 0, 2), ("warm-up", 2, 4), ("steady", 4, 8), ("end", 8, 9)];
+        assert_eq!(told(&trials, 2), expected);
+        let expected = [("steady", 0, 8), ("end", 8, 9)];
+        assert_eq!(told(&trials, 0), expected, "nobody saw it start");
+        let expected = [("load", 0, 2), ("steady", 2, 8), ("end", 8, 9)];
+        assert_eq!(told(&[0.0, 0.0, 0.4, 0.7, 0.9, 0.6, 0.99, 0.97, 0.3], 2), expected, "it has to wait now and then");
+        assert_eq!(told(&[0.0, 0.0, 0.4, 0.4, 0.4, 0.4, 0.99, 0.99, 0.3], 2), expected, "most of it was like that");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use gpuwhy_analysis::onset;
-use gpuwhy_model::{Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
+use gpuwhy_model::{Call, Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
 use gpuwhy_window::{FabricErrors, Host, Window};
 use support::*;
 
@@ -118,6 +118,16 @@ fn what_ranks_wait_longer_than_the_last_one_is_told_as_communication() {
     assert_eq!(late.gpus[0].communicating_ns / MS, 200 * 12, "{:#?}", late.gpus);
     let balanced = job(|_, _| 0).explained();
     assert_eq!(balanced.gpus[0].communicating_ns, 0, "{:#?}", balanced.gpus);
+}
+
+#[test]
+fn ranks_whose_gpu_is_done_in_turn_ask_again_in_turn() {
+    let mut scene = job(|_, rank| if rank == 2 { 12 * MS } else { 0 });
+    let last = scene.window.collectives.rows.iter().find(|one| one.rank == 2).unwrap().thread;
+    let waits = |call: &&mut Call| call.thread == last && call.op == op("cuStreamSynchronize");
+    scene.window.calls.rows.iter_mut().filter(waits).for_each(|call| call.duration_ns += 12 * MS);
+    let explanation = scene.explained();
+    assert!(!told(&explanation).contains(&"straggler"), "{explanation:#?}");
 }
 
 /// Whatever holds a host up makes all of its ranks late.

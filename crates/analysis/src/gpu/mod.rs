@@ -421,6 +421,7 @@ impl Gpu {
 
     /// Takes its own word for how long it was idle.
     fn believe(&mut self, word: Word) {
+        let word = word.corrected_by(self.interval()[0]);
         let all_ns = self.all_ns();
         let idle_ns = (word.idle() * all_ns as f64) as u64;
         let least_ns = (word.interval()[0] * all_ns as f64) as u64;

@@ -1,9 +1,10 @@
 //! What a GPU says of itself: for which part of the time kernels ran on it.
 //!
-//! It takes copies for idle time, and the short gaps between two kernels for work. Both are known from the host: how much
-//! was copied, and how many kernels were launched.
+//! It takes copies for idle time, and for work the short gaps between two kernels and the time in which memory is given to
+//! the program or taken back. All of that is known from the host: how much was copied, how many kernels were launched, and
+//! how long memory was allocated and freed while the GPU was seen to have nothing to do.
 
-use gpuwhy_model::{Call, CallClass, Direction, Span};
+use gpuwhy_model::{Call, CallClass, Direction, OpId, Span};
 use gpuwhy_window::{CallSum, Device, GpuWord};
 
 use crate::situation::Situation;
@@ -31,10 +32,14 @@ const SLOWEST_COPY_NS_A_KB: u64 = 500;
 const MORE_COPYING: f64 = 1.2;
 
 /// As shares of the time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Word {
     pub without_kernels: f64,
     copying: f64,
+    /// In calls that allocate and free its memory.
+    allocating: f64,
+    /// Of that, idle: it had nothing to do, as the host saw.
+    idle_allocating: f64,
     launches_per_ns: f64,
 }
 
@@ -48,25 +53,32 @@ impl Word {
         (is_answer(word, ns) && is_about_these).then(|| Self {
             without_kernels: 1.0 - word.busy,
             copying: share(copying_ns(situation, device), ns).min(1.0),
-            launches_per_ns: share(launches(situation, device.host), ns),
+            allocating: share(sums(situation, device.host, is_memory).map(|sum| sum.sum_ns).sum(), ns).min(1.0),
+            idle_allocating: 0.0,
+            launches_per_ns: share(sums(situation, device.host, is_launch).map(|sum| sum.calls).sum(), ns),
         })
+    }
+
+    /// The host knows that it was idle for at least this part of the time.
+    pub fn corrected_by(self, least_idle: f64) -> Self {
+        Self { idle_allocating: (least_idle - self.idle()).clamp(0.0, self.allocating), ..self }
     }
 
     /// The best estimate.
     pub fn idle(&self) -> f64 {
-        (self.without_kernels - self.copying + self.in_gaps(USUAL_GAP_NS)).clamp(0.0, 1.0)
+        (self.without_kernels - self.copying + self.in_gaps(USUAL_GAP_NS) + self.idle_allocating).clamp(0.0, 1.0)
     }
 
     /// What the true share lies between.
     pub fn interval(&self) -> [f64; 2] {
-        let least = self.without_kernels - MORE_COPYING * self.copying - LESS_IDLE;
-        let most = self.without_kernels + MORE_IDLE + self.in_gaps(LONGEST_GAP_NS);
+        let least = self.without_kernels - MORE_COPYING * self.copying - LESS_IDLE + self.idle_allocating;
+        let most = self.without_kernels + MORE_IDLE + self.in_gaps(LONGEST_GAP_NS) + self.idle_allocating;
         [least.clamp(0.0, 1.0), most.clamp(0.0, 1.0)]
     }
 
     /// The part of the time that can be lost to whoever keeps it waiting.
     pub fn most_lost(&self) -> f64 {
-        (self.without_kernels + LESS_IDLE).min(1.0)
+        (self.without_kernels + LESS_IDLE + self.idle_allocating).min(1.0)
     }
 
     fn in_gaps(&self, gap_ns: f64) -> f64 {
@@ -98,13 +110,26 @@ fn copying_ns(situation: &Situation<'_>, device: Device) -> u64 {
     sum_ns
 }
 
-fn launches(situation: &Situation<'_>, host: u16) -> u64 {
+fn is_launch(situation: &Situation<'_>, op: OpId) -> bool {
+    situation.is_launch(op)
+}
+
+fn is_memory(situation: &Situation<'_>, op: OpId) -> bool {
+    matches!(situation.class_of(op), Some(CallClass::Alloc | CallClass::Free))
+}
+
+/// The calls of a host's processes that are wanted, where they reach the driver.
+fn sums<'w>(
+    situation: &Situation<'w>,
+    host: u16,
+    is_wanted: fn(&Situation<'_>, OpId) -> bool,
+) -> impl Iterator<Item = &'w CallSum> {
     let is_there =
-        |thread| situation.process_id(thread).is_some_and(|process| situation.window.host_of(process) == host);
-    let is_counted =
-        |sum: &&CallSum| situation.is_launch(sum.op) && situation.is_lowest(sum.thread, sum.op) && is_there(sum.thread);
-    let sums = situation.window.call_sums.iter().filter(is_counted);
-    sums.fold(0, |all, sum| all.saturating_add(sum.calls))
+        move |thread| situation.process_id(thread).is_some_and(|process| situation.window.host_of(process) == host);
+    let is_counted = move |sum: &&CallSum| {
+        is_wanted(situation, sum.op) && situation.is_lowest(sum.thread, sum.op) && is_there(sum.thread)
+    };
+    situation.window.call_sums.iter().filter(is_counted)
 }
 
 #[cfg(test)]
@@ -113,12 +138,22 @@ mod tests {
 
     #[test]
     fn copies_are_no_idle_time_and_kernels_have_gaps_between_them() {
-        let quiet = Word { without_kernels: 0.7, copying: 0.0, launches_per_ns: 0.0 };
+        let quiet = Word { without_kernels: 0.7, ..Word::default() };
         assert_eq!((quiet.idle(), quiet.most_lost()), (0.7, 0.72));
         let copies = Word { copying: 0.5, ..quiet };
         assert!((copies.idle() - 0.2).abs() < 1e-9, "{}", copies.idle());
         assert!(copies.interval()[0] < 0.2 && copies.interval()[1] > 0.7, "copies may run beside kernels");
-        let many = Word { without_kernels: 0.1, copying: 0.0, launches_per_ns: 20_000.0 / 1e9 };
+        let many = Word { without_kernels: 0.1, launches_per_ns: 20_000.0 / 1e9, ..Word::default() };
         assert!((many.idle() - 0.19).abs() < 1e-9, "{}", many.idle());
+    }
+
+    #[test]
+    fn memory_that_is_allocated_while_nothing_is_to_do_is_no_work() {
+        let allocating = Word { without_kernels: 0.02, allocating: 0.4, ..Word::default() };
+        let corrected = allocating.corrected_by(0.35);
+        assert!((corrected.idle() - 0.35).abs() < 1e-9 && corrected.most_lost() > 0.35, "{corrected:?}");
+        assert!(corrected.interval()[0] < 0.35 && corrected.interval()[1] > 0.42, "{corrected:?}");
+        assert!((allocating.corrected_by(0.9).idle() - 0.42).abs() < 1e-9, "no longer than it took");
+        assert_eq!(allocating.corrected_by(0.01), allocating, "it says more itself");
     }
 }

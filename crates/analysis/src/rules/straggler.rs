@@ -10,9 +10,11 @@
 //! # When it is not reported
 //! Ranks that are late in turn are balanced, and so is a job that loses less than 2.5 % of its time to one. Ranks that ask
 //! within 2 ms of each other ask together. A rank that is late while the others have other work on the GPU holds nobody
-//! up: only time that others spend waiting for the GPU counts. Operations of which not all ranks were seen say nothing, and
-//! neither do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it, unless
-//! that were the last times, and ranks came together before. One that waited for a CPU which other ranks had, or for its own GPU, is low: they may have taken turns.
+//! up: only time that others spend waiting for the GPU counts. A rank whose GPU is done later with one operation may be as
+//! much later to the next: that is not its own doing. Operations of which not all ranks were seen say nothing, and neither
+//! do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it, unless
+//! these were the last times, and ranks came together before. One that waited for a CPU which other ranks had, or for its
+//! own GPU, is low: they may have taken turns.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out

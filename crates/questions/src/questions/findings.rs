@@ -1,6 +1,6 @@
 use clap::{Args, ValueEnum};
 use gpuwhy_analysis::WorkSecond;
-use gpuwhy_model::{Explanation, Phase, PhaseName};
+use gpuwhy_model::{Explanation, Phase, PhaseName, Sample};
 use gpuwhy_store::Value;
 use gpuwhy_window::{Scope, Window};
 use schemars::JsonSchema;
@@ -96,9 +96,37 @@ fn seconds(reading: &Reading) -> Result<Vec<WorkSecond>, AskError> {
     }
     let pid = reading.scope.pid.map_or(Value::Null, |pid| Value::Integer(pid.into()));
     let rows = reading.select::<Row>(SECONDS, &[pid.clone(), pid])?;
-    let second = |row: Row| WorkSecond { bucket_ns: row.bucket_ns, launches: row.launches, loading_ns: row.loading_ns };
-    Ok(rows.into_iter().map(second).collect())
+    let second = |row: Row| {
+        let Row { bucket_ns, launches, loading_ns } = row;
+        WorkSecond { bucket_ns, launches, loading_ns, busy: None }
+    };
+    let mut seconds: Vec<WorkSecond> = rows.into_iter().map(second).collect();
+    add_gpus_word(reading, &mut seconds)?;
+    Ok(seconds)
 }
+
+/// How much the GPUs worked in each second.
+fn add_gpus_word(reading: &Reading, seconds: &mut [WorkSecond]) -> Result<(), AskError> {
+    #[derive(Deserialize)]
+    struct Row {
+        at_ns: u64,
+        busy: f64,
+    }
+    let name = || Value::Text(Sample::GPU_UTILIZATION.to_owned());
+    for Row { at_ns, busy } in reading.select::<Row>(BUSY, &[name(), name()])? {
+        if let Some(at) = seconds.partition_point(|second| second.bucket_ns < at_ns).checked_sub(1) {
+            let least = &mut seconds[at].busy;
+            *least = Some(least.map_or(busy, |least| least.min(busy)));
+        }
+    }
+    Ok(())
+}
+
+/// Of GPUs that worked at all.
+const BUSY: &str = "
+SELECT max(at_ns) AS at_ns, avg(value) AS busy FROM sample_values
+WHERE name = ? AND device IN (SELECT device FROM sample_values WHERE name = ? AND value > 0)
+GROUP BY device, at_ns / 1000000000";
 
 /// Whether all who gave a GPU work in the last second with any have ended.
 fn has_ended(reading: &Reading, seconds: &[WorkSecond]) -> Result<bool, AskError> {

@@ -34,8 +34,8 @@ const MOST_TRIALS: f64 = 0.45;
 const FASTER: f64 = 3.0;
 const LEAST_FASTER_PART: f64 = 0.25;
 
-/// A GPU that works for this part of each second, from some moment soon after its first work to the end, is kept waiting
-/// for nothing: what came before were trials.
+/// A GPU that works for this part of each second, from some moment soon after the work is as it stays to the end, is kept
+/// waiting for nothing: what came before were trials.
 const ALL_BUSY: f64 = 0.9;
 const SOON_NS: u64 = 10_000_000_000;
 const LEAST_BUSY_SECONDS: usize = 3;
@@ -61,8 +61,8 @@ pub fn phases(seconds: &[WorkSecond], span: Span, has_ended: bool) -> Vec<Phase>
     let until = if has_ended { last } else { last + 1 };
     let tried_out = tried_out(&seconds[first..until]).map(|at| first + at).filter(|&at| at > after_warm_up);
     let is_start = seconds[first].bucket_ns.saturating_sub(span.from_ns) >= SHORTEST_START_NS;
-    let all_busy = all_busy(&seconds[first..until]).map(|at| first + at);
-    let all_busy = all_busy.filter(|&at| is_start && at > after_warm_up && is_enough(at));
+    let all_busy = all_busy(&seconds[after_warm_up.min(until)..until]).map(|at| after_warm_up + at);
+    let all_busy = all_busy.filter(|&at| is_start && is_enough(at));
     let warmed_up = tried_out.max(all_busy).or_else(|| Some(after_warm_up).filter(|&at| is_enough(at)));
     let Some(steady) = warmed_up.or_else(came_back) else { return Vec::new() };
     let begins_ns =
@@ -128,13 +128,13 @@ fn tried_out(seconds: &[WorkSecond]) -> Option<usize> {
     (is_long && each(after) >= FASTER * each(before)).then_some(before.len())
 }
 
-/// The second from which on the GPUs work all the time.
+/// The second from which on the GPUs work all the time. They are not asked in every single one.
 fn all_busy(seconds: &[WorkSecond]) -> Option<usize> {
-    let is_busy = |second: &WorkSecond| second.busy.is_some_and(|busy| busy >= ALL_BUSY);
-    let at = seconds.iter().rposition(|second| !is_busy(second))? + 1;
+    let at = seconds.iter().rposition(|second| second.busy.is_some_and(|busy| busy < ALL_BUSY))? + 1;
     let begins_ns = seconds.get(at)?.bucket_ns;
     let is_soon = begins_ns.saturating_sub(seconds[0].bucket_ns) <= SOON_NS;
-    (is_soon && seconds.len() - at >= LEAST_BUSY_SECONDS).then_some(at)
+    let asked = seconds[at..].iter().filter(|second| second.busy.is_some()).count();
+    (is_soon && asked >= LEAST_BUSY_SECONDS && asked * 2 > seconds.len() - at).then_some(at)
 }
 
 /// The launches of a usual second, of those that have any.

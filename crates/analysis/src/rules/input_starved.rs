@@ -10,7 +10,7 @@
 //! Threads of one process that feed the GPU in turns, as PyTorch's main and autograd threads do, hand over and starve
 //! nobody. A producer that sleeps on purpose, or that itself waits for something outside without having been asked for
 //! anything, has nothing to deliver: that is reported as low. So does somebody who sleeps and who spoke first, as a user does
-//! who thinks. Waits on TCP are `net-wait`, on locks `lock-wait`. A producer in the same process that is blocked in writing
+//! who thinks, and a thread that waits for a signal until its time is over. Waits on TCP are `net-wait`, on locks `lock-wait`. A producer in the same process that is blocked in writing
 //! is `output-blocked`.
 //!
 //! # How to fix it
@@ -25,6 +25,7 @@ use crate::case::{Draft, ThreadCase, Verdict};
 use crate::class::WaitClass;
 use crate::gpu::Did;
 use crate::graph::{Activity, Culprit};
+use crate::words::share;
 
 pub const RULE: Rule = Rule {
     meanwhile: &[Did::Wait(WaitClass::Input), Did::Wait(WaitClass::Handover)],
@@ -72,9 +73,21 @@ fn has_nothing_to_deliver(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool 
         Activity::Waiting(WaitClass::Request) => true,
         // An event loop sleeps until one of its timers is due.
         Activity::Waiting(WaitClass::Sleep | WaitClass::Other) if spoke_first(case, culprit) => true,
+        Activity::Waiting(WaitClass::Input) if paused(case, culprit) => true,
         Activity::Waiting(class) if IDLE.contains(&class) => !was_asked(case, culprit),
         _ => false,
     }
+}
+
+/// Whether the culprit waits for a signal that hardly ever comes before its time is over: it pauses, and can be told to stop.
+fn paused(case: &ThreadCase<'_, '_>, culprit: &Culprit) -> bool {
+    let waits = case.situation.waits(culprit.thread).iter().filter(|waiting| waiting.class == Some(WaitClass::Input));
+    let (mut all_ns, mut paused_ns) = (0u64, 0u64);
+    for stretch in waits.map(|waiting| waiting.stretch) {
+        all_ns = all_ns.saturating_add(stretch.blocked_ns);
+        paused_ns = paused_ns.saturating_add(if stretch.woken_by.is_none() { stretch.blocked_ns } else { 0 });
+    }
+    share(paused_ns, all_ns) > MOST
 }
 
 /// Whether the culprit's process asks and the victim's answers: it spoke first, which was seen.

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use clap::{Args, ValueEnum};
 use gpuwhy_analysis::WorkSecond;
 use gpuwhy_model::{Explanation, Phase, PhaseName, Sample};
@@ -105,28 +107,36 @@ fn seconds(reading: &Reading) -> Result<Vec<WorkSecond>, AskError> {
     Ok(seconds)
 }
 
-/// How much the GPUs worked in each second.
+/// How much the GPUs worked in each second. In a long trace, how it began does not matter.
 fn add_gpus_word(reading: &Reading, seconds: &mut [WorkSecond]) -> Result<(), AskError> {
     #[derive(Deserialize)]
     struct Row {
         at_ns: u64,
-        busy: f64,
+        device: String,
+        value: f64,
     }
-    let name = || Value::Text(Sample::GPU_UTILIZATION.to_owned());
-    for Row { at_ns, busy } in reading.select::<Row>(BUSY, &[name(), name()])? {
+    if reading.span.ns() > LONG_NS {
+        return Ok(());
+    }
+    let mut words: BTreeMap<String, BTreeMap<usize, (f64, f64)>> = BTreeMap::new();
+    let name = Value::Text(Sample::GPU_UTILIZATION.to_owned());
+    for Row { at_ns, device, value } in reading.select::<Row>(UTILIZATION, &[name])? {
         if let Some(at) = seconds.partition_point(|second| second.bucket_ns < at_ns).checked_sub(1) {
-            let least = &mut seconds[at].busy;
-            *least = Some(least.map_or(busy, |least| least.min(busy)));
+            let (sum, count) = words.entry(device).or_default().entry(at).or_default();
+            (*sum, *count) = (*sum + value, *count + 1.0);
         }
+    }
+    let has_worked = |of_device: &&BTreeMap<usize, (f64, f64)>| of_device.values().any(|(sum, _)| *sum > 0.0);
+    for (&at, (sum, count)) in words.values().filter(has_worked).flatten() {
+        let least = &mut seconds[at].busy;
+        *least = Some(least.map_or(sum / count, |least| least.min(sum / count)));
     }
     Ok(())
 }
 
-/// Of GPUs that worked at all.
-const BUSY: &str = "
-SELECT max(at_ns) AS at_ns, avg(value) AS busy FROM sample_values
-WHERE name = ? AND device IN (SELECT device FROM sample_values WHERE name = ? AND value > 0)
-GROUP BY device, at_ns / 1000000000";
+const LONG_NS: u64 = 600_000_000_000;
+
+const UTILIZATION: &str = "SELECT at_ns, device, value FROM sample_values WHERE name = ? AND device IS NOT NULL";
 
 /// Whether all who gave a GPU work in the last second with any have ended.
 fn has_ended(reading: &Reading, seconds: &[WorkSecond]) -> Result<bool, AskError> {

@@ -8,8 +8,9 @@ program's own TRUTH.
 
 Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
 the findings. A healthy run is right when it has no finding of medium or high severity. A weak fault is right or silent.
-Culprit and line are compared where the cause is right. Prints the table last and writes incidents.json after each run;
-with --keep the traces too, which `gpuwhy explain` reads anywhere. Needs root.
+Culprit and line, which is where the thread stands that feeds the GPU, are compared where the cause is right. Prints the
+table last and writes incidents.json after each run; with --keep the traces too, which `gpuwhy explain` reads anywhere.
+Needs root.
 
     python3 bench/gpu/incidents.py --again FOLDER [--gpuwhy target/release/gpuwhy] [--out .]
 
@@ -189,9 +190,11 @@ def score(explanation: dict, truth: dict, mode: str, strength: str, program: Pat
     result["first_right"] = first_is_right
     if first_is_right:
         result["culprit_right"] = culprit_is_right(grave[0], truth)
-        places = [(place["file"], place["line"]) for place in grave[0]["where"]]
-        own = [line for file, line in places if file.endswith(program.name)]
-        result["line"] = "first" if own[:1] and own[0] in truth["lines"] else "later" if set(own) & set(truth["lines"]) else "no"
+        # TRUTH marks where the thread stands that feeds the GPU.
+        own = [place for place in grave[0]["where"] if place["file"].endswith(program.name)]
+        stands = [place["line"] for place in own if place["role"] == "victim"] or [place["line"] for place in own]
+        is_there = [line in truth["lines"] for line in stands]
+        result["line"] = "first" if any(is_there[:1]) else "later" if any(is_there) else "no"
     return {**result, "verdict": verdict}
 
 

@@ -412,6 +412,28 @@ fn a_producer_that_sleeps_on_purpose_is_no_grave_cause_unless_it_was_asked_and_d
     innocent(&starved(true, true), "input-starved");
 }
 
+/// A user who is a thread of the server: reads the answer, and thinks, which can be interrupted, until it asks again.
+#[test]
+fn a_thread_that_pauses_until_its_time_is_over_is_no_grave_cause() {
+    let starved = |is_interrupted: bool| {
+        let mut cast = None;
+        let scene = training(|scene, thread, at| {
+            let (user, asked, answered) = *cast.get_or_insert_with(|| {
+                let user = scene.thread(ProcessId(1), 4712, "user");
+                (user, scene.target(TargetKind::Signal, "0x10"), scene.target(TargetKind::Signal, "0x20"))
+            });
+            scene.stretch(user, at + 7 * MS, Off::on(WaitReason::Futex, MS, answered, thread));
+            let pause = Off { target: Some(answered), ..Off::blocked(WaitReason::Futex, 5 * MS) };
+            let pause = if is_interrupted { Off::on(WaitReason::Futex, 5 * MS, answered, thread) } else { pause };
+            scene.stretch(user, at + 200 * US, pause);
+            scene.stretch(thread, at, Off::on(WaitReason::Futex, 6 * MS, asked, user));
+        });
+        scene.explained()
+    };
+    innocent(&starved(false), "input-starved");
+    only(&starved(true), "input-starved");
+}
+
 #[test]
 fn a_peer_elsewhere_is_named_by_its_address() {
     let mut peer = None;

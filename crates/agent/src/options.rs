@@ -28,6 +28,8 @@ pub struct TraceOptions {
     pub labels: Vec<Label>,
     /// What those get who scrape.
     pub metrics: Option<Shared>,
+    /// Limits that are watched.
+    pub alerts: Option<gpuwhy_alerts::Shared>,
 }
 
 impl TraceOptions {

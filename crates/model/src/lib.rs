@@ -29,6 +29,7 @@ mod stack;
 mod stretch;
 mod tcp;
 mod totals;
+pub mod units;
 mod wait;
 
 pub use api::{CallClass, Direction, Layer};

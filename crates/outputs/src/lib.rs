@@ -6,9 +6,11 @@
 //! | [`Asker`] | asks a question on a thread of its own: bounded in number, time and size, withdrawn when nobody waits |
 //! | [`http`] | one port: who may enter, what is on record, how much is too much, and what lies behind |
 //! | [`mcp`] | the questions as tools of an assistant, over stdio and over HTTP |
+//! | [`Actions`] | what is done when an alert fires: a line of JSON, a webhook, a command |
 //! | `refusal` | why there is no answer: a code, a status and a hint, the same in every door |
 //! | `catalog` | what the doors say about each question |
 
+mod alerts;
 mod ask;
 mod cache;
 mod catalog;
@@ -16,6 +18,7 @@ pub mod http;
 pub mod mcp;
 mod refusal;
 
+pub use alerts::{Actions, Done};
 pub use ask::{Answer, Asker, Bounds, Progress};
 pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
 pub use refusal::Refusal;

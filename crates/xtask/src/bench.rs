@@ -1,6 +1,7 @@
 //! What tracing costs on the fakes: every figure is set against another one of the same run.
 
 mod agent;
+mod alerts;
 mod attach;
 mod bpftrace;
 mod dashboard;
@@ -42,6 +43,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
     Part { name: "export", file: "export.json", run: export::run },
+    Part { name: "alerts", file: "alerts.json", run: alerts::run },
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
     Part { name: "collectives", file: "collective-costs.json", run: per_call::collectives },
     Part { name: "dashboard", file: "dashboard.json", run: dashboard::run },

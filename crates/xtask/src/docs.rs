@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod age;
+mod alerts;
 mod answers;
 mod metrics;
 mod overhead;
@@ -23,6 +24,7 @@ const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
     Document { path: "docs/causes.md", render: || Ok(Some(gpuwhy_analysis::causes_markdown())) },
     Document { path: "docs/questions.md", render: questions::render },
+    Document { path: "docs/alerts.md", render: alerts::render },
     Document { path: "docs/metrics.md", render: metrics::render },
     Document { path: "web/src/answers.ts", render: answers::render },
     Document { path: "docs/accuracy.md", render: accuracy::render },

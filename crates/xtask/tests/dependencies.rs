@@ -11,6 +11,7 @@ const ORDER: &[&str] = &[
     "gpuwhy-model",
     "gpuwhy-apis",
     "gpuwhy-metrics",
+    "gpuwhy-alerts",
     "gpuwhy-window",
     "gpuwhy-testbed",
     "gpuwhy-stacks",
@@ -52,6 +53,7 @@ const MAY_ONLY: &[(&str, &[&str])] = &[
     ("gpuwhy-model", &["schemars", "serde", "serde_json"]),
     ("gpuwhy-apis", &["gpuwhy-model"]),
     ("gpuwhy-metrics", &["gpuwhy-model"]),
+    ("gpuwhy-alerts", &["gpuwhy-model", "serde", "toml"]),
     ("gpuwhy-window", &["gpuwhy-model"]),
     ("gpuwhy-analysis", &["gpuwhy-model", "gpuwhy-window"]),
 ];

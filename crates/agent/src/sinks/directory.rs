@@ -77,6 +77,10 @@ impl Directory {
         self.processes.get(&id).map(|process| (process.pid, process.comm.as_str()))
     }
 
+    pub fn process_of(&self, id: ThreadId) -> Option<ProcessId> {
+        self.threads.get(&id).map(|thread| thread.process)
+    }
+
     pub fn who(&self, id: ThreadId) -> Option<Who<'_>> {
         let thread = self.threads.get(&id)?;
         let process = self.processes.get(&thread.process)?;

@@ -3,6 +3,7 @@
 //! Each sink has a thread and a bounded queue of its own ([`Outlet`]): one that is slow, stuck or broken harms nobody
 //! else, and what it misses is counted. To add one, write its file and its line in [`SINKS`].
 
+mod alerts;
 mod directory;
 mod live_view;
 mod metrics;
@@ -23,7 +24,7 @@ use crate::options::TraceOptions;
 pub use outlet::{Backlog, Outlet};
 
 /// Every sink there is. One that nobody asks for is not opened.
-pub const SINKS: &[Open] = &[trace_file::open, live_view::open, metrics::open];
+pub const SINKS: &[Open] = &[trace_file::open, live_view::open, metrics::open, alerts::open];
 
 type Open = fn(&mut Opening<'_>) -> Result<Option<Box<dyn Sink>>>;
 

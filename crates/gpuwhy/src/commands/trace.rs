@@ -20,9 +20,11 @@ use crate::top::{self, About, Plain, Viewing};
 use crate::{findings, print};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
+mod alerted;
 mod lines;
 mod scraped;
 
+use alerted::Alerted;
 use scraped::Scraped;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
@@ -60,6 +62,10 @@ pub struct Trace {
     /// everybody who can reach this machine.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     prometheus: Option<SocketAddr>,
+    /// Watch the limits in this file, and do what it says when one is broken: memory of a process, time off the CPU,
+    /// how long calls take, causes that are found and more (docs/alerts.md).
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// Print every kept call as a line of JSON.
     #[arg(long)]
     json: bool,
@@ -128,8 +134,14 @@ enum Attach {
 
 impl Trace {
     pub fn run(self) -> Result<ExitCode> {
-        let options = self.options()?;
-        let outcome = self.take(&options)?;
+        let alerted = self.rules.as_deref().map(Alerted::read).transpose()?;
+        let mut options = self.options()?;
+        options.alerts = alerted.as_ref().map(|alerted| alerted.shared.clone());
+        let asking = alerted.as_ref().and_then(|alerted| alerted.ask(&options.out));
+        let outcome = self.take(&options);
+        drop(asking);
+        alerted.into_iter().for_each(Alerted::finish);
+        let outcome = outcome?;
         if self.json {
             lines::summary(&outcome)?;
         }
@@ -186,6 +198,7 @@ impl Trace {
             keep_min: self.keep_min,
             labels: self.label.clone(),
             metrics: self.prometheus.map(|_| Shared::default()),
+            alerts: None,
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
                 pinned: self.rung.map(|rung| match rung {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use gpuwhy_alerts::{Action, Deed, Event, State};
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// So many events wait for an action.
@@ -170,7 +171,10 @@ fn add_line(file: &Path, text: &str) -> Result<(), String> {
 
 /// Trusts whom the system trusts.
 fn post(address: &str, text: &str) -> Result<(), String> {
-    let trusted = rustls_native_certs::load_native_certs().certs;
+    post_to_trusted(address, text, &rustls_native_certs::load_native_certs().certs)
+}
+
+fn post_to_trusted(address: &str, text: &str, trusted: &[CertificateDer<'_>]) -> Result<(), String> {
     let trusted = trusted.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::Specific(Arc::new(trusted.collect())))
@@ -287,6 +291,33 @@ mod tests {
         let [Done { done, lost, failed, .. }] = &actions.finish()[..] else { panic!("one action") };
         assert_eq!((*done, *lost), (0, MOST_WAITING as u64 + 500));
         assert!(*failed >= 1);
+    }
+
+    #[test]
+    fn a_webhook_with_a_certificate_is_told_only_if_that_is_trusted() {
+        use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.der().clone(), PrivateKeyDer::try_from(made.signing_key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = Arc::new(config.with_single_cert(vec![certificate.clone()], key.unwrap()).unwrap());
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("https://localhost:{}/hook", server.local_addr().unwrap().port());
+        let serve = thread::spawn(move || {
+            for _ in 0..2 {
+                let stream = server.accept().unwrap().0;
+                let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+                let mut request = [0; 64];
+                if stream.read(&mut request).is_ok_and(|read| request[..read].starts_with(b"POST /hook ")) {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+                    stream.flush().unwrap();
+                }
+            }
+        });
+        let refused = post_to_trusted(&address, "{}", &[]).unwrap_err();
+        assert!(refused.to_lowercase().contains("certificate") || refused.contains("UnknownIssuer"), "{refused}");
+        post_to_trusted(&address, "{}", &[certificate]).unwrap();
+        serve.join().unwrap();
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::Place;
 use super::gpuwhy::{Gpuwhy, build};
 use super::statistics::summary;
-use super::{Place, machine};
 
 /// Processes that allocate, and one that launches all the time and then waits for something.
 const ALLOCATING: usize = 8;
@@ -94,7 +94,7 @@ pub fn run(place: &Place) -> Result<Value> {
     tracer.wait()?;
     let fired = fired(&lines)?;
     let told = ["memory", "stalls"].map(|alert| judged(alert, &said, &fired));
-    Ok(json!({ "machine": machine::facts(), "alerts": told }))
+    Ok(json!({ "alerts": told }))
 }
 
 struct Breaking {

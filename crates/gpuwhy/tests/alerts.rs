@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -34,12 +34,18 @@ fn events(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Takes what is posted.
+/// Takes what is posted, to its end: who closes a connection before may break it.
 fn answer(hook: &TcpListener) {
-    let (mut request, mut stream) = ([0; 64], hook.accept().unwrap().0);
-    let read = stream.read(&mut request).unwrap();
-    assert!(request[..read].starts_with(b"POST / HTTP/1.1\r\n"), "{request:?}");
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(hook.accept().unwrap().0);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "{head}");
+    }
+    assert!(head.starts_with("POST / HTTP/1.1\r\n"), "{head}");
+    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    reader.read_exact(&mut vec![0; length.unwrap()]).unwrap();
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    reader.get_mut().write_all(answer).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use gpuwhy_model::units;
 
 /// Something that is measured again and again, of a process, a function, a GPU or a finding.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// What it is called in a rules file.
     pub name: &'static str,
@@ -16,7 +16,7 @@ pub struct Condition {
 }
 
 /// How a limit is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// `20GiB`.
     Bytes,

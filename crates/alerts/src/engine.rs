@@ -1,7 +1,7 @@
 //! Who is above which limit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpuwhy_model::Severity;
 use serde::Serialize;
@@ -196,12 +196,17 @@ impl Shared {
     }
 
     pub fn take(&self, at_ns: u64, conditions: &[&'static Condition], measured: &[Measured<'_>]) {
-        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        engine.take(at_ns, conditions, measured).into_iter().for_each(|event| (self.tell)(event));
+        let events = self.lock().take(at_ns, conditions, measured);
+        events.into_iter().for_each(|event| (self.tell)(event));
     }
 
     pub fn not_watched(&self) -> u64 {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).not_watched()
+        self.lock().not_watched()
+    }
+
+    /// What is known is whole also when somebody panicked beside it.
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

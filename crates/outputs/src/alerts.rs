@@ -119,11 +119,13 @@ struct Worker {
 
 impl Worker {
     fn work(self) {
+        let is_webhook = matches!(self.deed, Deed::Webhook(_));
+        let client = is_webhook.then(|| client(&rustls_native_certs::load_native_certs().certs));
         // Once the trace is over, one that does not answer is not asked for each event.
         let mut is_dead = false;
         // Ends when nobody can tell anything any more.
         for event in &self.events {
-            let is_done = !is_dead && self.told(&event);
+            let is_done = !is_dead && self.told(&event, client.as_ref());
             is_dead = !is_done && self.is_over();
             let count = if is_done { &self.counts.done } else { &self.counts.lost };
             count.fetch_add(1, Ordering::Relaxed);
@@ -134,13 +136,13 @@ impl Worker {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    fn told(&self, event: &Event) -> bool {
+    fn told(&self, event: &Event, client: Option<&ureq::Agent>) -> bool {
         let Ok(text) = serde_json::to_string(event) else { return false };
         let mut pause = FIRST_PAUSE;
         loop {
             let result = match &self.deed {
                 Deed::Json(file) => add_line(file, &text),
-                Deed::Webhook(address) => post(address, &text),
+                Deed::Webhook(address) => client.map_or(Ok(()), |client| post(client, address, &text)),
                 Deed::Command(command) => run(command, event, &text),
             };
             let Err(why) = result else { return true };
@@ -169,19 +171,20 @@ fn add_line(file: &Path, text: &str) -> Result<(), String> {
     file.write_all(format!("{text}\n").as_bytes()).map_err(|error| error.to_string())
 }
 
-/// Trusts whom the system trusts.
-fn post(address: &str, text: &str) -> Result<(), String> {
-    post_to_trusted(address, text, &rustls_native_certs::load_native_certs().certs)
-}
-
-fn post_to_trusted(address: &str, text: &str, trusted: &[CertificateDer<'_>]) -> Result<(), String> {
+/// Trusts these.
+fn client(trusted: &[CertificateDer<'_>]) -> ureq::Agent {
     let trusted = trusted.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::Specific(Arc::new(trusted.collect())))
         .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
         .build();
-    let agent = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(PATIENCE)).build().new_agent();
-    let sent = agent.post(address).header("Content-Type", "application/json").send(text);
+    // Events are rare: a connection that is kept would be closed by then.
+    let config = ureq::Agent::config_builder().max_idle_connections(0).timeout_global(Some(PATIENCE));
+    config.tls_config(tls).build().new_agent()
+}
+
+fn post(client: &ureq::Agent, address: &str, text: &str) -> Result<(), String> {
+    let sent = client.post(address).header("Content-Type", "application/json").send(text);
     sent.map(drop).map_err(|error| error.to_string())
 }
 
@@ -313,9 +316,9 @@ mod tests {
             let _ = accept().read(&mut [0; 1]);
             answer(accept(), "200 OK")
         });
-        let refused = post_to_trusted(&address, "{}", &[]).unwrap_err();
+        let refused = post(&client(&[]), &address, "{}").unwrap_err();
         assert!(refused.to_lowercase().contains("certificate") || refused.contains("UnknownIssuer"), "{refused}");
-        post_to_trusted(&address, "{}", &[certificate]).unwrap();
+        post(&client(&[certificate]), &address, "{}").unwrap();
         assert_eq!(serve.join().unwrap(), "{}");
     }
 

@@ -31,7 +31,7 @@ struct Heard {
     /// What is allocated: where, by whom, how much.
     allocations: HashMap<(ProcessId, u64), u64>,
     /// Of the present second, by process and function: the largest.
-    values: HashMap<(&'static str, ProcessId, &'static str), f64>,
+    values: HashMap<(&'static Condition, ProcessId, &'static str), f64>,
 }
 
 pub fn open(opening: &mut Opening<'_>) -> Result<Option<Box<dyn Sink>>> {
@@ -129,26 +129,26 @@ impl Heard {
 
     fn tcp(&mut self, event: &TcpEvent) {
         if let Some(process) = event.process {
-            *self.values.entry((RETRANSMITS.name, process, "")).or_default() += 1.0;
+            *self.values.entry((&RETRANSMITS, process, "")).or_default() += 1.0;
         }
     }
 
-    fn largest(&mut self, condition: &Condition, thread: ThreadId, what: &'static str, value: f64) {
+    fn largest(&mut self, condition: &'static Condition, thread: ThreadId, what: &'static str, value: f64) {
         if let Some(process) = self.directory.process_of(thread) {
-            let largest = self.values.entry((condition.name, process, what)).or_default();
+            let largest = self.values.entry((condition, process, what)).or_default();
             *largest = largest.max(value);
         }
     }
 
     fn measured(&mut self) -> Vec<Measured<'_>> {
         for (&(process, _), &bytes) in &self.allocations {
-            *self.values.entry((PROCESS_MEMORY.name, process, "")).or_default() += bytes as f64;
+            *self.values.entry((&PROCESS_MEMORY, process, "")).or_default() += bytes as f64;
         }
-        let measured = |(&(name, process, what), &value): (&(&str, ProcessId, &'static str), &f64)| {
-            let condition = MEASURED.iter().copied().find(|one| one.name == name)?;
-            let (pid, comm) = self.directory.process(process)?;
-            Some(Measured { condition, pid: Some(pid), comm, what, value, severity: None })
-        };
+        let measured =
+            |(&(condition, process, what), &value): (&(&'static Condition, ProcessId, &'static str), &f64)| {
+                let (pid, comm) = self.directory.process(process)?;
+                Some(Measured { condition, pid: Some(pid), comm, what, value, severity: None })
+            };
         self.values.iter().filter_map(measured).collect()
     }
 }

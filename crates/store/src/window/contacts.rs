@@ -35,18 +35,20 @@ struct FirstWords<'a> {
 
 impl FirstWords<'_> {
     fn read(&mut self, source: &Source<'_>, span: Span) -> rusqlite::Result<()> {
-        let select = source.select::<Stretch>("");
-        let sql = format!("{select} WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?");
-        source.each(&sql, [signed(span.from_ns), signed(span.to_ns), self.left as i64], |row| {
-            read(row, 0).iter().for_each(|wait| self.hear(wait));
-            Ok(())
-        })
+        source.each(
+            &source.select_in_time::<Stretch>(),
+            [signed(span.from_ns), signed(span.to_ns), self.left as i64],
+            |row| {
+                read(row, 0).iter().for_each(|wait| self.hear(wait));
+                Ok(())
+            },
+        )
     }
 
     fn hear(&mut self, wait: &Stretch) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
-        let process = |thread| self.window.threads.get(&thread).map(|thread| thread.process);
+        let process = |thread| self.window.process_id(thread);
         let target = wait.target.and_then(|target| self.window.targets.get(&target));
         let (Some(speaker), Some(listener), Some(target)) =
             (wait.woken_by.and_then(process), process(wait.thread), target)

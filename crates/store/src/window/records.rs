@@ -52,9 +52,7 @@ fn tcp_events(source: &Source<'_>, window: &mut Window) -> rusqlite::Result<()> 
 }
 
 fn in_time<R: Record>(source: &Source<'_>, span: Span, most: usize) -> rusqlite::Result<Covered<R>> {
-    let select = source.select::<R>("");
-    let sql = format!("{select} WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?");
-    source.covered(&sql, span, most, |row| Ok(read(row, 0)))
+    source.covered(&source.select_in_time::<R>(), span, most, |row| Ok(read(row, 0)))
 }
 
 fn watched(source: &Source<'_>, window: &Window) -> rusqlite::Result<Vec<Span>> {

@@ -58,6 +58,11 @@ impl<'c> Source<'c> {
         Ok(())
     }
 
+    /// A record's columns, from a start to an end, so many at most.
+    pub fn select_in_time<R: Record>(&self) -> String {
+        format!("{} WHERE start_ns >= ? AND start_ns < ? ORDER BY start_ns LIMIT ?", self.select::<R>(""))
+    }
+
     /// A number that may not be there.
     pub fn number(&self, sql: &str) -> rusqlite::Result<Option<u64>> {
         let number: Option<i64> = self.connection.query_row(sql, [], |row| row.get(0))?;

@@ -6,7 +6,7 @@ use gpuwhy_alerts::{Condition, Measured, Shared};
 use gpuwhy_model::{
     Call, CallClass, CallStats, Forgotten, MemoryKind, Name, ProcessId, Row, TcpEvent, ThreadId, ThreadTimes,
 };
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::directory::Directory;
 use super::{Opening, Request, Sink};
@@ -26,8 +26,6 @@ struct Alerts {
 #[derive(Default)]
 struct Heard {
     directory: Directory,
-    /// Threads that have launched work.
-    dispatchers: HashSet<ThreadId>,
     /// What is allocated: where, by whom, how much.
     allocations: HashMap<(ProcessId, u64), u64>,
     /// Of the present second, by process and function: the largest.
@@ -83,13 +81,9 @@ impl Heard {
     }
 
     fn name(&mut self, name: &Name) {
-        match name {
-            Name::Forgotten(Forgotten::Process(gone)) => {
-                self.allocations.retain(|(process, _), _| process != gone);
-                self.values.retain(|(_, process, _), _| process != gone);
-            }
-            Name::Forgotten(Forgotten::Thread(id)) => drop(self.dispatchers.remove(id)),
-            _ => {}
+        if let Name::Forgotten(Forgotten::Process(gone)) = name {
+            self.allocations.retain(|(process, _), _| process != gone);
+            self.values.retain(|(_, process, _), _| process != gone);
         }
         self.directory.learn(name);
     }
@@ -111,7 +105,7 @@ impl Heard {
     fn calls(&mut self, stats: &CallStats) {
         let Some(op) = self.directory.op(stats.op) else { return };
         if op.meaning.is_launch {
-            self.dispatchers.insert(stats.thread);
+            self.directory.launched(stats.thread);
         }
         if let Some(ns) = stats.histogram.quantile_ns(0.99) {
             self.largest(&CALL_P99, stats.thread, op.name, ns as f64 / 1e9);
@@ -119,7 +113,7 @@ impl Heard {
     }
 
     fn times(&mut self, times: &ThreadTimes) {
-        if self.dispatchers.contains(&times.thread) && times.wall_ns > 0 {
+        if self.directory.has_launched(times.thread) && times.wall_ns > 0 {
             let blocked_ns: u64 = times.blocked_ns.iter().sum();
             let outside_ns = blocked_ns.saturating_sub(times.in_calls_blocked_ns);
             let off_ns = outside_ns.saturating_add(times.runqueue_ns);

@@ -26,6 +26,7 @@ struct KnownThread {
     process: ProcessId,
     tid: u32,
     comm: String,
+    has_launched: bool,
 }
 
 /// A thread as people know it.
@@ -46,7 +47,8 @@ impl Directory {
                 self.processes.insert(*id, KnownProcess { pid: process.pid, comm: process.comm.clone() });
             }
             Name::Thread { id, process, tid, comm } => {
-                self.threads.insert(*id, KnownThread { process: *process, tid: *tid, comm: comm.clone() });
+                self.threads
+                    .insert(*id, KnownThread { process: *process, tid: *tid, comm: comm.clone(), has_launched: false });
             }
             Name::ThreadName { id, comm } => {
                 if let Some(thread) = self.threads.get_mut(id) {
@@ -75,6 +77,15 @@ impl Directory {
     /// A process's pid and name.
     pub fn process(&self, id: ProcessId) -> Option<(u32, &str)> {
         self.processes.get(&id).map(|process| (process.pid, process.comm.as_str()))
+    }
+
+    /// The thread has launched work.
+    pub fn launched(&mut self, id: ThreadId) {
+        self.threads.get_mut(&id).into_iter().for_each(|thread| thread.has_launched = true);
+    }
+
+    pub fn has_launched(&self, id: ThreadId) -> bool {
+        self.threads.get(&id).is_some_and(|thread| thread.has_launched)
     }
 
     pub fn process_of(&self, id: ThreadId) -> Option<ProcessId> {

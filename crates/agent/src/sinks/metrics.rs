@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 use gpuwhy_metrics::{FAMILIES, Registry, Shared, families};
-use gpuwhy_model::{
-    CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadId, ThreadTimes, Totals, WaitReason,
-};
-use hashbrown::HashSet;
+use gpuwhy_model::{CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadTimes, Totals, WaitReason};
 
 use super::directory::Directory;
 use super::{Opening, Request, Sink};
@@ -26,8 +23,6 @@ struct Metrics {
 #[derive(Default)]
 struct Heard {
     directory: Directory,
-    /// Threads that have launched work.
-    dispatchers: HashSet<ThreadId>,
     /// Processes that have ended, with the second in which they did.
     gone: VecDeque<(u64, u32, String)>,
     seconds: u64,
@@ -96,14 +91,10 @@ impl Heard {
     }
 
     fn name(&mut self, name: &Name) {
-        match name {
-            Name::Forgotten(Forgotten::Process(id)) => {
-                if let Some((pid, comm)) = self.directory.process(*id) {
-                    self.gone.push_back((self.seconds, pid, comm.to_owned()));
-                }
-            }
-            Name::Forgotten(Forgotten::Thread(id)) => drop(self.dispatchers.remove(id)),
-            _ => {}
+        if let Name::Forgotten(Forgotten::Process(id)) = name
+            && let Some((pid, comm)) = self.directory.process(*id)
+        {
+            self.gone.push_back((self.seconds, pid, comm.to_owned()));
         }
         self.directory.learn(name);
     }
@@ -121,12 +112,12 @@ impl Heard {
         }
         registry.observe(&families::CALL_SECONDS, &[op.name], &stats.histogram, stats.sum_ns);
         if op.meaning.is_launch {
-            self.dispatchers.insert(stats.thread);
+            self.directory.launched(stats.thread);
         }
     }
 
     fn times(&self, times: &ThreadTimes, registry: &mut Registry) {
-        let who = self.directory.who(times.thread).filter(|_| self.dispatchers.contains(&times.thread));
+        let who = self.directory.who(times.thread).filter(|_| self.directory.has_launched(times.thread));
         let Some(who) = who else { return };
         let pid = who.pid.to_string();
         let mut add = |state: &str, ns: u64| {
@@ -193,7 +184,7 @@ fn sample(sample: &Sample, registry: &mut Registry) {
 mod tests {
     use super::*;
     use gpuwhy_metrics::{Format, MOST_SERIES};
-    use gpuwhy_model::{CallClass, Layer, Meaning, OpId, Process, ProcessId};
+    use gpuwhy_model::{CallClass, Layer, Meaning, OpId, Process, ProcessId, ThreadId};
 
     #[derive(Default)]
     struct Scene {

@@ -42,6 +42,11 @@ impl Asking {
         Self { cancelled, thread: Some(thread) }
     }
 
+    /// Tells what is found. A trace without any call yet cannot be explained.
+    pub fn findings(file: PathBuf, pace: Pace, tell: impl Fn(&Explanation) + Send + 'static) -> Self {
+        Self::start(file, pace, || true, move |answer| answer.iter().for_each(&tell))
+    }
+
     /// Nobody waits for an answer any more.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);

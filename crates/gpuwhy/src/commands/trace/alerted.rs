@@ -9,7 +9,6 @@ use gpuwhy_alerts::conditions::{FINDING, GPU_IDLE};
 use gpuwhy_alerts::{Condition, Event, LOG, Measured, Rules, Shared};
 use gpuwhy_model::Explanation;
 use gpuwhy_outputs::Actions;
-use gpuwhy_questions::AskError;
 use gpuwhy_questions::units::count;
 
 use crate::print;
@@ -43,11 +42,7 @@ impl Alerted {
     /// Where there are limits on what is found, `trace` is asked as long as the answer is kept.
     pub fn ask(&self, trace: &Path) -> Option<Asking> {
         let shared = self.shared.clone();
-        // A trace without any call yet cannot be explained.
-        let tell = move |answer: Result<Explanation, AskError>| {
-            answer.iter().for_each(|explanation| measure(explanation, &shared));
-        };
-        self.has_found.then(|| Asking::start(trace.to_owned(), PACE, || true, tell))
+        self.has_found.then(|| Asking::findings(trace.to_owned(), PACE, move |found| measure(found, &shared)))
     }
 
     /// Says what could not be done.

@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use gpuwhy_metrics::{Registry, Shared, families};
 use gpuwhy_model::Explanation;
 use gpuwhy_outputs::MetricsServer;
-use gpuwhy_questions::AskError;
 use tokio_util::sync::CancellationToken;
 
 use crate::print;
@@ -38,11 +37,7 @@ impl Scraped {
             runtime.block_on(server.serve(registry, stopped));
         };
         let thread = thread::Builder::new().name("metrics".to_owned()).spawn(serve).context("start the metrics")?;
-        // A trace without any call yet cannot be explained.
-        let tell = move |answer: Result<Explanation, AskError>| {
-            answer.iter().for_each(|explanation| tell(explanation, &mut told.lock()));
-        };
-        let asking = Asking::start(file.to_owned(), PACE, || true, tell);
+        let asking = Asking::findings(file.to_owned(), PACE, move |found| tell(found, &mut told.lock()));
         Ok(Self { stop, thread: Some(thread), _asking: asking })
     }
 }

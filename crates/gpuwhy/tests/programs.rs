@@ -5,6 +5,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpuwhy_testbed::{Undisturbed, left_out};
 use serde_json::Value;
@@ -20,6 +21,11 @@ const WATCHED: &str = "SELECT at_ns, value,
     (SELECT count(*) FROM cuda_events WHERE timestamp_ns BETWEEN at_ns - value AND at_ns AND class = 'launch'),
     (SELECT count(*) FROM cuda_events WHERE timestamp_ns BETWEEN at_ns - value AND at_ns AND class = 'sync')
     FROM sample_values WHERE name = 'tracer.watched' ORDER BY at_ns";
+
+/// Naps, which come after a sync, and whether one of them has a wait.
+const NAPS: &str = "FROM (SELECT timestamp_ns + duration_ns AS from_ns, \
+    lead(timestamp_ns) OVER (ORDER BY timestamp_ns) AS to_ns, class FROM cuda_events) WHERE class = 'sync' AND to_ns > 0";
+const HAS_WAIT: &str = "EXISTS (SELECT 1 FROM sched_events WHERE timestamp_ns BETWEEN from_ns AND to_ns)";
 
 /// One that waits longer for a CPU is held up by its neighbours, launches and all.
 const MOST_QUEUED: f64 = 0.2;
@@ -141,6 +147,24 @@ fn root_idle_time_is_estimated_where_launches_are_watched_now_and_then() {
     let (least, most) = (number(&gpu["interval"][0]), number(&gpu["interval"][1]));
     assert!(least - 0.05 <= truth && truth <= most + 0.05, "{truth} is idle in truth; {gpu:#}");
     assert_eq!(gpu["known_by"], "inferred", "{gpu:#}");
+}
+
+/// Where a neighbour leaves the CPU to a thread, some kernels do not tell.
+#[test]
+fn root_every_nap_is_seen_beside_busy_neighbours() {
+    let is_over = AtomicBool::new(false);
+    let (_, _, place) = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+        }
+        let explained = explained("sleeps_often");
+        is_over.store(true, Ordering::Relaxed);
+        explained
+    });
+    let trace = Finished::open(&place.file(), Vec::new());
+    let naps = trace.number(&format!("SELECT count(*) {NAPS}"));
+    let unseen = trace.number(&format!("SELECT count(*) {NAPS} AND NOT {HAS_WAIT}"));
+    assert!(naps > 50 && unseen == 0, "{unseen} of {naps} naps have no wait");
 }
 
 #[test]

@@ -122,6 +122,8 @@ struct cfs_rq {
 } KERNEL_TYPE;
 
 struct sched_entity {
+	__u64 sum_exec_runtime;
+	__u64 prev_sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 } KERNEL_TYPE;
 

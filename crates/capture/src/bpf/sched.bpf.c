@@ -311,33 +311,10 @@ static __always_inline void queues_for_cpu(struct thread_state *thread, __u64 no
 	__sync_fetch_and_add(&waiting_for_cpu, 1);
 }
 
-static __always_inline void leaves_cpu(void *ctx, struct task_struct *prev, struct task_struct *next, bool runnable)
+static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 now)
 {
-	struct thread_state *thread = bpf_task_storage_get(&threads, prev, 0, 0);
+	__u64 runqueue_ns = now - thread->off_ns - blocked_ns;
 
-	if (!thread)
-		return;
-	thread->off_ns = bpf_ktime_get_ns();
-	thread->clocks.switches++;
-	if (runnable) {
-		thread->place = PLACE_RUNQUEUE;
-		thread->preempted_by = task_id(next);
-		thread->is_throttled = is_throttled(prev);
-		queues_for_cpu(thread, thread->off_ns);
-		introduce_task(next);
-	} else {
-		thread->place = PLACE_BLOCKED;
-		thread->wait_reason = reason_of(prev);
-		thread->is_throttled = false;
-		thread->wake_ns = 0;
-		if (thread->wait_reason == WAIT_POLL)
-			thread->poll_fd = polled_fd(prev);
-		take_wait_stack(ctx, thread, prev);
-	}
-}
-
-static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 runqueue_ns)
-{
 	thread->clocks.runqueue_ns += runqueue_ns;
 	if (thread->is_throttled)
 		thread->clocks.throttled_ns += runqueue_ns;
@@ -346,6 +323,12 @@ static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns
 	for (int i = 0; i < MAX_DEPTH && i < thread->depth; i++) {
 		struct open_call *call = open_call(thread, i);
 
+		if (call->start_ns > now) {
+			/* It began later, before this was known. */
+			call->blocked_ns += blocked_ns;
+			call->runqueue_ns += runqueue_ns;
+			continue;
+		}
 		if (blocked_ns > call->longest_blocked_ns) {
 			call->longest_blocked_ns = blocked_ns;
 			call->wait_reason = thread->wait_reason;
@@ -460,9 +443,10 @@ static __always_inline void name_target(struct wait_target *target, struct task_
 }
 
 /* A thread is back on the CPU. Whatever adds up to less than a record is worth waits for the next stretch. */
-static __always_inline void report(struct thread_state *thread, struct task_struct *task, __u64 blocked_ns,
-				   __u64 runqueue_ns, __u64 now)
+static __always_inline void report(struct thread_state *thread, struct task_struct *task, __u64 blocked_ns, __u64 now,
+				   bool is_seen)
 {
+	__u64 runqueue_ns = now - thread->off_ns - blocked_ns;
 	bool was_blocked = thread->place == PLACE_BLOCKED;
 	bool on_futex = was_blocked && thread->wait_reason == WAIT_FUTEX;
 	bool tells_waker = on_futex && thread->owes_waker && thread->woken_by.tid;
@@ -495,7 +479,8 @@ static __always_inline void report(struct thread_state *thread, struct task_stru
 		record->io = thread->io;
 		record->stack = thread->wait_stack;
 		record->waker_stack = thread->waker_stack;
-		name_target(&record->target, task, thread);
+		if (is_seen)
+			name_target(&record->target, task, thread);
 		*unreported = 0;
 	}
 	name_takers(record, thread, now);
@@ -506,36 +491,79 @@ static __always_inline void report(struct thread_state *thread, struct task_stru
 		thread->owes_waker = !thread->woken_by.tid;
 }
 
-static __always_inline void gets_cpu(struct task_struct *next)
+/* Ends the time off the CPU. What a thread waited on is in its registers only if this is seen as it happens. */
+static __noinline int is_back(struct thread_state *thread, struct task_struct *task, __u64 now, bool is_seen)
 {
-	struct thread_state *thread = bpf_task_storage_get(&threads, next, 0, 0);
-	__u64 now, wake, blocked_ns = 0, runqueue_ns;
+	__u64 blocked_ns = 0;
 
-	if (!thread || thread->place == PLACE_RUNNING)
-		return;
-	now = bpf_ktime_get_ns();
-	if (thread->place == PLACE_RUNQUEUE) {
-		runqueue_ns = now - thread->off_ns;
-	} else {
+	if (!thread || !task)
+		return 0;
+	if (thread->place == PLACE_BLOCKED) {
 		/* A waker on another CPU can come between the thread's decision to block and its switch. */
-		wake = thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
-		blocked_ns = wake - thread->off_ns;
-		runqueue_ns = now - wake;
+		blocked_ns = thread->wake_ns > thread->off_ns ? thread->wake_ns - thread->off_ns : 0;
 		note_wait_at_site(thread, blocked_ns);
 	}
-	waited(thread, blocked_ns, runqueue_ns);
-	report(thread, next, blocked_ns, runqueue_ns, now);
+	waited(thread, blocked_ns, now);
+	report(thread, task, blocked_ns, now, is_seen);
 	if (thread->place == PLACE_RUNQUEUE || thread->wake_ns)
 		__sync_fetch_and_add(&waiting_for_cpu, -1);
 	thread->place = PLACE_RUNNING;
+	return 0;
+}
+
+static __always_inline void gets_cpu(struct task_struct *next)
+{
+	struct thread_state *thread = bpf_task_storage_get(&threads, next, 0, 0);
+
+	if (thread && thread->place != PLACE_RUNNING)
+		is_back(thread, next, bpf_ktime_get_ns(), true);
+}
+
+/*
+ * Some kernels do not tell of every switch: a thread leaves that was not seen to come back. How long it has run since
+ * then is known to the scheduler.
+ */
+static __always_inline void came_back_unseen(struct thread_state *thread, struct task_struct *task)
+{
+	__u64 earliest = thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
+	__u64 since = bpf_ktime_get_ns() - (task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime);
+
+	is_back(thread, task, since > earliest ? since : earliest, false);
+}
+
+static __always_inline void leaves_cpu(void *ctx, struct thread_state *thread, struct task_struct *prev,
+				       struct task_struct *next, bool runnable)
+{
+	thread->off_ns = bpf_ktime_get_ns();
+	thread->clocks.switches++;
+	if (runnable) {
+		thread->place = PLACE_RUNQUEUE;
+		thread->preempted_by = task_id(next);
+		thread->is_throttled = is_throttled(prev);
+		queues_for_cpu(thread, thread->off_ns);
+		introduce_task(next);
+	} else {
+		thread->place = PLACE_BLOCKED;
+		thread->wait_reason = reason_of(prev);
+		thread->is_throttled = false;
+		thread->wake_ns = 0;
+		if (thread->wait_reason == WAIT_POLL)
+			thread->poll_fd = polled_fd(prev);
+		take_wait_stack(ctx, thread, prev);
+	}
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
+	struct thread_state *thread = bpf_task_storage_get(&threads, prev, 0, 0);
+
+	if (thread && thread->place != PLACE_RUNNING)
+		came_back_unseen(thread, prev);
 	if (waiting_for_cpu > 0)
 		note_turn(prev);
-	leaves_cpu(ctx, prev, next, preempted || prev_state == 0);
+	if (thread)
+		leaves_cpu(ctx, thread, prev, next, preempted || prev_state == 0);
 	gets_cpu(next);
 	return 0;
 }

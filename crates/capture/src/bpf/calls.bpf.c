@@ -6,6 +6,7 @@
  */
 #include "stacks.bpf.h"
 #include "communicators.bpf.h"
+#include "waited.bpf.h"
 
 const volatile struct wire_types wire_types SEC(".rodata.wire") __attribute__((used));
 
@@ -595,6 +596,21 @@ static __always_inline __u64 stack_of_call(struct pt_regs *ctx, struct thread_st
 	return take_stack(ctx, thread, &from, MOMENT_CALL);
 }
 
+/*
+ * Some kernels do not tell of what certain tasks do: a thread returns from a call that was not seen to come back from a
+ * wait, and maybe not to be woken. How long it waited for a CPU after that is known when it leaves.
+ */
+static __noinline int settle(struct thread_state *thread)
+{
+	if (!thread || thread->place != PLACE_BLOCKED)
+		return 0;
+	thread->place = PLACE_SETTLED;
+	if (!thread->wake_ns)
+		thread->wake_ns = bpf_ktime_get_ns();
+	waited(thread, thread->wake_ns - thread->off_ns, 0, thread->wake_ns);
+	return 0;
+}
+
 static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -609,6 +625,8 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 
 	if (!thread || !thread->wanted || paused)
 		return 0;
+	if (thread->place != PLACE_RUNNING)
+		settle(thread);
 	runqueue_ns = thread->clocks.runqueue_ns;
 	blocked_ns = thread->blocked_ns;
 	now = bpf_ktime_get_ns();

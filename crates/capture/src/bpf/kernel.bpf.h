@@ -165,8 +165,11 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 } KERNEL_TYPE;
 
+enum { TASK_WAKING = 0x200 };
+
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int __state;
 	void *stack;
 	struct sched_entity se;
 	struct mm_struct *mm;

@@ -6,6 +6,7 @@
  */
 #include "stacks.bpf.h"
 #include "target.bpf.h"
+#include "waited.bpf.h"
 
 enum {
 	/* The chain of wake-ups is followed this far back. */
@@ -306,39 +307,10 @@ static __always_inline void take_waker_stack(void *ctx, struct thread_state *thr
 static __always_inline void queues_for_cpu(struct thread_state *thread, __u64 now)
 {
 	thread->queue_cpu = 0;
+	thread->is_queued = true;
 	if (waiting_for_cpu <= 0)
 		waiting_since_ns = now;
 	__sync_fetch_and_add(&waiting_for_cpu, 1);
-}
-
-static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 now)
-{
-	__u64 runqueue_ns = now - thread->off_ns - blocked_ns;
-
-	thread->clocks.runqueue_ns += runqueue_ns;
-	if (thread->is_throttled)
-		thread->clocks.throttled_ns += runqueue_ns;
-	thread->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += blocked_ns;
-	thread->blocked_ns += blocked_ns;
-	for (int i = 0; i < MAX_DEPTH && i < thread->depth; i++) {
-		struct open_call *call = open_call(thread, i);
-
-		if (call->start_ns > now) {
-			/* It began later, before this was known. */
-			call->blocked_ns += blocked_ns;
-			call->runqueue_ns += runqueue_ns;
-			continue;
-		}
-		if (blocked_ns > call->longest_blocked_ns) {
-			call->longest_blocked_ns = blocked_ns;
-			call->wait_reason = thread->wait_reason;
-			call->woken_by = thread->woken_by;
-		}
-		if (thread->place == PLACE_RUNQUEUE && runqueue_ns > call->longest_runqueue_ns) {
-			call->longest_runqueue_ns = runqueue_ns;
-			call->preempted_by = thread->preempted_by;
-		}
-	}
 }
 
 /* Remembers the turn that ends on this CPU, while somebody who is watched waits for one. */
@@ -443,11 +415,10 @@ static __always_inline void name_target(struct wait_target *target, struct task_
 }
 
 /* A thread is back on the CPU. Whatever adds up to less than a record is worth waits for the next stretch. */
-static __always_inline void report(struct thread_state *thread, struct task_struct *task, __u64 blocked_ns, __u64 now,
-				   bool is_seen)
+static __always_inline void report(struct thread_state *thread, struct task_struct *task, __u64 blocked_ns,
+				   __u64 runqueue_ns, __u64 now, bool is_seen)
 {
-	__u64 runqueue_ns = now - thread->off_ns - blocked_ns;
-	bool was_blocked = thread->place == PLACE_BLOCKED;
+	bool was_blocked = thread->place != PLACE_RUNQUEUE;
 	bool on_futex = was_blocked && thread->wait_reason == WAIT_FUTEX;
 	bool tells_waker = on_futex && thread->owes_waker && thread->woken_by.tid;
 	__u64 *unreported = &thread->unreported_blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)];
@@ -494,19 +465,20 @@ static __always_inline void report(struct thread_state *thread, struct task_stru
 /* Ends the time off the CPU. What a thread waited on is in its registers only if this is seen as it happens. */
 static __noinline int is_back(struct thread_state *thread, struct task_struct *task, __u64 now, bool is_seen)
 {
-	__u64 blocked_ns = 0;
+	__u64 blocked_ns = 0, runqueue_ns;
 
 	if (!thread || !task)
 		return 0;
-	if (thread->place == PLACE_BLOCKED) {
-		/* A waker on another CPU can come between the thread's decision to block and its switch. */
-		blocked_ns = thread->wake_ns > thread->off_ns ? thread->wake_ns - thread->off_ns : 0;
+	if (thread->place != PLACE_RUNQUEUE) {
+		blocked_ns = (thread->wake_ns ? thread->wake_ns : now) - thread->off_ns;
 		note_wait_at_site(thread, blocked_ns);
 	}
-	waited(thread, blocked_ns, now);
-	report(thread, task, blocked_ns, now, is_seen);
-	if (thread->place == PLACE_RUNQUEUE || thread->wake_ns)
+	runqueue_ns = now - thread->off_ns - blocked_ns;
+	waited(thread, thread->place == PLACE_SETTLED ? 0 : blocked_ns, runqueue_ns, now);
+	report(thread, task, blocked_ns, runqueue_ns, now, is_seen);
+	if (thread->is_queued)
 		__sync_fetch_and_add(&waiting_for_cpu, -1);
+	thread->is_queued = false;
 	thread->place = PLACE_RUNNING;
 	return 0;
 }
@@ -520,12 +492,12 @@ static __always_inline void gets_cpu(struct task_struct *next)
 }
 
 /*
- * Some kernels do not tell of every switch: a thread leaves that was not seen to come back. How long it has run since
- * then is known to the scheduler.
+ * Some kernels do not tell of what certain tasks do: a thread leaves that was not seen to come back, and maybe not to
+ * be woken. How long it has run since then is known to the scheduler.
  */
 static __always_inline void came_back_unseen(struct thread_state *thread, struct task_struct *task)
 {
-	__u64 earliest = thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
+	__u64 earliest = thread->wake_ns ? thread->wake_ns : thread->off_ns;
 	__u64 since = bpf_ktime_get_ns() - (task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime);
 
 	is_back(thread, task, since > earliest ? since : earliest, false);
@@ -546,7 +518,10 @@ static __always_inline void leaves_cpu(void *ctx, struct thread_state *thread, s
 		thread->place = PLACE_BLOCKED;
 		thread->wait_reason = reason_of(prev);
 		thread->is_throttled = false;
-		thread->wake_ns = 0;
+		/* A waker on another CPU can come between the thread's decision to block and its switch. */
+		thread->wake_ns = prev->__state == TASK_WAKING ? thread->off_ns : 0;
+		if (thread->wake_ns)
+			queues_for_cpu(thread, thread->wake_ns);
 		if (thread->wait_reason == WAIT_POLL)
 			thread->poll_fd = polled_fd(prev);
 		take_wait_stack(ctx, thread, prev);
@@ -615,8 +590,11 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 
 	if (!thread)
 		return 0;
+	/* It came back unseen, and was about to wait again. */
+	if (thread->place == PLACE_SETTLED || (thread->place == PLACE_BLOCKED && thread->wake_ns))
+		return 0;
 	now = bpf_ktime_get_ns();
-	if (thread->place == PLACE_BLOCKED && !thread->wake_ns)
+	if (thread->place == PLACE_BLOCKED)
 		queues_for_cpu(thread, now);
 	thread->wake_ns = now;
 	note_completion(thread);
@@ -688,7 +666,7 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int cpu)
 static __always_inline void fill_standing(struct standing *standing, const struct thread_state *thread)
 {
 	const struct open_call *call = &thread->open[0];
-	bool is_blocked = thread->place == PLACE_BLOCKED && thread->wake_ns <= thread->off_ns;
+	bool is_blocked = thread->place == PLACE_BLOCKED && !thread->wake_ns;
 	__u64 since = thread->depth ? call->start_ns : is_blocked ? thread->off_ns : 0;
 
 	if (thread->hops || thread->has_exited)
@@ -718,7 +696,7 @@ static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, stru
 		if (thread->is_throttled)
 			snapshot->clocks.throttled_ns += now - thread->off_ns;
 	} else if (thread->place == PLACE_BLOCKED) {
-		wake = thread->wake_ns > thread->off_ns ? thread->wake_ns : now;
+		wake = thread->wake_ns ? thread->wake_ns : now;
 		snapshot->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += wake - thread->off_ns;
 		snapshot->clocks.runqueue_ns += now - wake;
 	}

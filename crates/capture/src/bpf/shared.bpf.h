@@ -10,6 +10,8 @@ enum thread_place {
 	PLACE_RUNNING,
 	PLACE_RUNQUEUE,
 	PLACE_BLOCKED,
+	/* Back from where it was blocked, which was not seen: what is yet to be done is to report it. */
+	PLACE_SETTLED,
 };
 
 /* A call a thread is inside of. */
@@ -76,6 +78,8 @@ struct thread_state {
 	/* How many wake-ups away from a thread that makes calls; 0 for one that does. */
 	__u8 hops;
 	bool is_throttled;
+	/* Whether it is among those that wait for a CPU. */
+	bool is_queued;
 	/* It has told its last clocks; its task may stay for as long as its parent likes. */
 	bool has_exited;
 	/* Whether it was a timer that ended its last wait for a futex that got a record: who holds it is yet to be

@@ -291,6 +291,21 @@ static __always_inline bool ends_idle(const struct thread_state *thread, const s
 	return spec->submits && thread->after_wait;
 }
 
+/*
+ * Some kernels do not tell of what certain tasks do: a thread calls, or returns from a call, that was not seen to come
+ * back from a wait, and maybe not to be woken. How long it waited for a CPU after that is known when it leaves.
+ */
+static __noinline int settle(struct thread_state *thread)
+{
+	if (!thread || thread->place != PLACE_BLOCKED)
+		return 0;
+	thread->place = PLACE_SETTLED;
+	if (!thread->wake_ns)
+		thread->wake_ns = bpf_ktime_get_ns();
+	waited(thread, thread->wake_ns - thread->off_ns, 0, thread->wake_ns);
+	return 0;
+}
+
 static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 api = cookie & COOKIE_ROW;
@@ -303,6 +318,8 @@ static __always_inline int enter(struct pt_regs *ctx, __u64 cookie)
 
 	if (!thread || !spec || paused)
 		return 1;
+	if (thread->place != PLACE_RUNNING)
+		settle(thread);
 	if (!is_due(cookie, state)) {
 		thread->clocks.skipped_hits++;
 		return 1;
@@ -594,21 +611,6 @@ static __always_inline __u64 stack_of_call(struct pt_regs *ctx, struct thread_st
 	}
 	counter->stack_at_ns = now;
 	return take_stack(ctx, thread, &from, MOMENT_CALL);
-}
-
-/*
- * Some kernels do not tell of what certain tasks do: a thread returns from a call that was not seen to come back from a
- * wait, and maybe not to be woken. How long it waited for a CPU after that is known when it leaves.
- */
-static __noinline int settle(struct thread_state *thread)
-{
-	if (!thread || thread->place != PLACE_BLOCKED)
-		return 0;
-	thread->place = PLACE_SETTLED;
-	if (!thread->wake_ns)
-		thread->wake_ns = bpf_ktime_get_ns();
-	waited(thread, thread->wake_ns - thread->off_ns, 0, thread->wake_ns);
-	return 0;
 }
 
 static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)

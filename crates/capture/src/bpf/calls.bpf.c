@@ -302,7 +302,7 @@ static __noinline int settle(struct thread_state *thread)
 	thread->place = PLACE_SETTLED;
 	if (!thread->wake_ns)
 		thread->wake_ns = bpf_ktime_get_ns();
-	waited(thread, thread->wake_ns - thread->off_ns, 0, thread->wake_ns);
+	waited(thread, thread->wake_ns - thread->off_ns, 0);
 	return 0;
 }
 

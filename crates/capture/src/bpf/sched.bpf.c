@@ -474,7 +474,7 @@ static __noinline int is_back(struct thread_state *thread, struct task_struct *t
 		note_wait_at_site(thread, blocked_ns);
 	}
 	runqueue_ns = now - thread->off_ns - blocked_ns;
-	waited(thread, thread->place == PLACE_SETTLED ? 0 : blocked_ns, runqueue_ns, now);
+	waited(thread, thread->place == PLACE_SETTLED ? 0 : blocked_ns, runqueue_ns);
 	report(thread, task, blocked_ns, runqueue_ns, now, is_seen);
 	if (thread->is_queued)
 		__sync_fetch_and_add(&waiting_for_cpu, -1);
@@ -519,9 +519,14 @@ static __always_inline void leaves_cpu(void *ctx, struct thread_state *thread, s
 		thread->wait_reason = reason_of(prev);
 		thread->is_throttled = false;
 		/* A waker on another CPU can come between the thread's decision to block and its switch. */
-		thread->wake_ns = prev->__state == TASK_WAKING ? thread->off_ns : 0;
-		if (thread->wake_ns)
+		thread->wake_ns = 0;
+		if (prev->__state == TASK_WAKING) {
+			thread->wake_ns = thread->off_ns;
 			queues_for_cpu(thread, thread->wake_ns);
+		} else {
+			thread->woken_by = (struct task_id){};
+			thread->io = (struct finished_io){};
+		}
 		if (thread->wait_reason == WAIT_POLL)
 			thread->poll_fd = polled_fd(prev);
 		take_wait_stack(ctx, thread, prev);

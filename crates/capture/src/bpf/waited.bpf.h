@@ -5,8 +5,8 @@
 
 #include "shared.bpf.h"
 
-/* A thread has been off the CPU until now, or until some time ago that is known only now. */
-static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 runqueue_ns, __u64 until_ns)
+/* A thread has been off the CPU, which may be known only some time after it came back. */
+static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 runqueue_ns)
 {
 	thread->clocks.runqueue_ns += runqueue_ns;
 	if (thread->is_throttled)
@@ -16,8 +16,8 @@ static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns
 	for (int i = 0; i < MAX_DEPTH && i < thread->depth; i++) {
 		struct open_call *call = open_call(thread, i);
 
-		if (call->start_ns > until_ns) {
-			/* It began later. */
+		if (call->start_ns > thread->off_ns) {
+			/* It began when the thread was back. */
 			call->blocked_ns += blocked_ns;
 			call->runqueue_ns += runqueue_ns;
 			continue;

@@ -300,8 +300,7 @@ static __noinline int settle(struct thread_state *thread)
 	if (!thread || thread->place != PLACE_BLOCKED)
 		return 0;
 	thread->place = PLACE_SETTLED;
-	if (!thread->wake_ns)
-		thread->wake_ns = bpf_ktime_get_ns();
+	thread->wake_ns = woken_ns(thread, bpf_ktime_get_ns());
 	waited(thread, thread->wake_ns - thread->off_ns, 0);
 	return 0;
 }

@@ -470,7 +470,7 @@ static __noinline int is_back(struct thread_state *thread, struct task_struct *t
 	if (!thread || !task)
 		return 0;
 	if (thread->place != PLACE_RUNQUEUE) {
-		blocked_ns = (thread->wake_ns ? thread->wake_ns : now) - thread->off_ns;
+		blocked_ns = woken_ns(thread, now) - thread->off_ns;
 		note_wait_at_site(thread, blocked_ns);
 	}
 	runqueue_ns = now - thread->off_ns - blocked_ns;
@@ -497,7 +497,7 @@ static __always_inline void gets_cpu(struct task_struct *next)
  */
 static __always_inline void came_back_unseen(struct thread_state *thread, struct task_struct *task)
 {
-	__u64 earliest = thread->wake_ns ? thread->wake_ns : thread->off_ns;
+	__u64 earliest = woken_ns(thread, thread->off_ns);
 	__u64 since = bpf_ktime_get_ns() - (task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime);
 
 	is_back(thread, task, since > earliest ? since : earliest, false);
@@ -701,7 +701,7 @@ static __always_inline void fill_snapshot(struct thread_snapshot *snapshot, stru
 		if (thread->is_throttled)
 			snapshot->clocks.throttled_ns += now - thread->off_ns;
 	} else if (thread->place == PLACE_BLOCKED) {
-		wake = thread->wake_ns ? thread->wake_ns : now;
+		wake = woken_ns(thread, now);
 		snapshot->clocks.blocked_ns[thread->wait_reason & (WAIT_REASONS - 1)] += wake - thread->off_ns;
 		snapshot->clocks.runqueue_ns += now - wake;
 	}

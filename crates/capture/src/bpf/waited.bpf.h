@@ -5,6 +5,17 @@
 
 #include "shared.bpf.h"
 
+/*
+ * When a blocked thread could run again, or what is given where nobody was seen to wake it. A waker on another CPU can
+ * look at the clock just before the thread that leaves does.
+ */
+static __always_inline __u64 woken_ns(const struct thread_state *thread, __u64 otherwise)
+{
+	if (!thread->wake_ns)
+		return otherwise;
+	return thread->wake_ns > thread->off_ns ? thread->wake_ns : thread->off_ns;
+}
+
 /* A thread has been off the CPU, which may be known only some time after it came back. */
 static __always_inline void waited(struct thread_state *thread, __u64 blocked_ns, __u64 runqueue_ns)
 {

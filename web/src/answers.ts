@@ -12,6 +12,8 @@ export interface Answers {
   stacks: RankedStacks;
   memory: MemoryUse;
   collectives: CollectiveRanks;
+  tenants: Shared;
+  annotations: Annotated;
   timeline: TimelineSlice;
   audit: AuditLog;
   record: FullRecord;
@@ -595,6 +597,63 @@ export interface CollectiveRank {
   last: number;
   late_ns: number;
   waited_ns: number;
+}
+
+export interface Shared {
+  trace: string;
+  window: Span;
+  coverage: Coverage;
+  by: string;
+  tenants: Tenant[];
+  waits: TenantWait[];
+}
+
+export interface Tenant {
+  tenant: string | null;
+  processes: number;
+  calls: number;
+  launches: number;
+  bytes: number;
+  gpus: TenantGpu[];
+}
+
+export interface TenantGpu {
+  device: number;
+  active_s: number;
+}
+
+export interface TenantWait {
+  victim: string | null;
+  culprit: string | null;
+  cause: string;
+  lost_ns: number;
+  finding: string;
+}
+
+export interface Annotated {
+  trace: string;
+  window: Span;
+  coverage: Coverage;
+  keys: AnnotationKey[];
+  annotations: AnnotationSpan[];
+  next: string | null;
+}
+
+export interface AnnotationKey {
+  key: string;
+  count: number;
+  p50_ns: number | null;
+  p99_ns: number | null;
+  longest_ns: number | null;
+}
+
+export interface AnnotationSpan {
+  timestamp_ns: Moment;
+  duration_ns: number | null;
+  key: string;
+  value: string;
+  pid: number | null;
+  comm: string | null;
 }
 
 export interface TimelineSlice {

@@ -1,5 +1,6 @@
 //! What was drained from the kernel, in the order of time: what the draining thread hands on to be named.
 
+use crate::annotations::Heard;
 use gpuwhy_capture::{CountDelta, Device, IoSums, Record, StackHash, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{Losses, Rung, Sample, Stack};
 
@@ -19,6 +20,7 @@ pub enum Item {
         name: String,
     },
     Samples(Vec<Sample>),
+    Annotations(Vec<Heard>),
     Tick(Tick),
 }
 

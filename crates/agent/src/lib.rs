@@ -2,6 +2,7 @@
 //!
 //! Data flows one way: [`trace`] drains the kernel, the pipeline adds who and where, and sinks take the named rows.
 
+pub mod annotations;
 mod cgroups;
 mod check;
 mod clock;

@@ -26,6 +26,8 @@ pub struct TraceOptions {
     pub cost: CostOptions,
     /// What the user calls all processes of the trace.
     pub labels: Vec<Label>,
+    /// The folder where programs find the socket that they annotate through.
+    pub annotations: Option<PathBuf>,
     /// What those get who scrape.
     pub metrics: Option<Shared>,
     /// Limits that are watched.

@@ -6,13 +6,14 @@ use std::time::Instant;
 use gpuwhy_apis::rows;
 use gpuwhy_capture::{Device, IoSums, Life, RawCall, Record, Retransmit, Standing, TaskId, ThreadSnapshot, WalkCount};
 use gpuwhy_model::{
-    AgentUsage, Call, CallClass, CallStats, FabricEvent, FabricEventKind, Forgotten, IoRequest, KernelWork, LifeKind,
-    Meaning, Name, Note, NoteKind, OpId, ProcessLife, PythonEnd, Row, RungChange, StackId, StackMoment, StackSample,
-    StackWalks, Standstill, Stretch, TcpEvent, TcpEventKind, ThreadId, ThreadTimes, Totals, Wait, WaitReason, WalkEnd,
-    WorkKind,
+    AgentUsage, Annotation, Call, CallClass, CallStats, FabricEvent, FabricEventKind, Forgotten, IoRequest, KernelWork,
+    LifeKind, Meaning, Name, Note, NoteKind, OpId, ProcessLife, PythonEnd, Row, RungChange, StackId, StackMoment,
+    StackSample, StackWalks, Standstill, Stretch, TcpEvent, TcpEventKind, ThreadId, ThreadTimes, Totals, Wait,
+    WaitReason, WalkEnd, WorkKind,
 };
 use hashbrown::{HashMap, HashSet};
 
+use crate::annotations::Heard;
 use crate::clock::{Clock, Reading};
 use crate::collectives::{Collectives, Told};
 use crate::items::{Counted, Item, RungNews, ThreadReport, Tick, Usage};
@@ -131,6 +132,10 @@ impl Pipeline {
                 }
                 Item::Stack(hash, stack) => rows.extend(self.stacks.frames(hash, stack)),
                 Item::Samples(samples) => push_unless_empty(&mut rows, samples, Row::Samples),
+                Item::Annotations(heard) => {
+                    let annotations = heard.into_iter().map(|one| self.annotation(one)).collect();
+                    push_unless_empty(&mut rows, annotations, Row::Annotations);
+                }
                 Item::Tick(ended) => tick = Some(ended),
             }
         }
@@ -223,6 +228,11 @@ impl Pipeline {
         let process = self.processes.id(news.pid, at_ns, rows);
         let RungNews { row: op, rung, fraction, reason, .. } = news;
         rows.push(Row::RungChange(RungChange { at_ns, process, op: self.ops[op as usize], rung, fraction, reason }));
+    }
+
+    fn annotation(&self, heard: Heard) -> Annotation {
+        let Heard { at_ns, pid, key, value } = heard;
+        Annotation { at_ns, pid, key, value, process: pid.and_then(|pid| self.processes.known(pid)) }
     }
 
     fn call(&mut self, raw: &RawCall, rows: &mut Vec<Row>) -> Call {

@@ -124,6 +124,11 @@ impl Processes {
         self.process(pid, at_ns, Introduction::default(), rows).id
     }
 
+    /// The number of a process, if it has one.
+    pub fn known(&self, pid: u32) -> Option<ProcessId> {
+        self.by_pid.get(&pid).map(|known| known.id)
+    }
+
     /// Which of the processes that are known has a socket.
     pub fn owner_of_socket(&mut self, inode: u64) -> Option<u32> {
         self.sockets.owner(inode, &self.procfs, self.by_pid.keys().copied())

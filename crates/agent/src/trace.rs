@@ -4,7 +4,7 @@
 //! serve each sink. When those that name or write fall behind, the rings are left to fill and the kernel counts what it
 //! drops.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use gpuwhy_capture::{RawCall, Record, ThreadSnapshot, Tracer, capabilities};
 use gpuwhy_model::{LifeKind, LossReason, NoteKind, SessionEnd, Totals};
 use hashbrown::HashSet;
 
+use crate::annotations::Listening;
 use crate::clock::{self, Clock, Reading};
 use crate::discovery::{FileId, Found};
 use crate::finder::{self, FromFinder, Requests};
@@ -73,7 +74,8 @@ pub struct Signals {
 
 /// Takes a trace until its time is up, its targets are gone, or the user wants it to stop.
 pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -> Result<Outcome> {
-    if let Some(problem) = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err()) {
+    let (required, others): (Vec<_>, Vec<_>) = capabilities().into_iter().partition(|one| one.required);
+    if let Some(problem) = required.into_iter().find_map(|one| one.found.err()) {
         return Err(problem.into());
     }
     give_back_large_buffers();
@@ -102,9 +104,14 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
         learning_until: None,
         named_kernels: HashSet::new(),
         sampling: Sampling::start("/".as_ref()),
+        annotations: None,
     };
     run.governor.allow_stacks(run.tracer);
+    run.listen(options.annotations.as_deref());
     run.attach_first()?;
+    for problem in others.into_iter().filter_map(|one| one.found.err()) {
+        run.naming.note(NoteKind::NotAttached, format!("{}; {}", problem.what, problem.hint));
+    }
     for warning in std::mem::take(&mut run.tracer.warnings) {
         run.naming.note(NoteKind::NotAttached, warning);
     }
@@ -150,6 +157,7 @@ struct Run<'a> {
     /// Handles of launches whose kernel was asked for, with their process.
     named_kernels: HashSet<(u32, u64)>,
     sampling: Sampling,
+    annotations: Option<Listening>,
 }
 
 /// How long to probe the functions that tell a running thread's device.
@@ -170,6 +178,14 @@ impl Run<'_> {
                 FromFinder::FirstLookDone => return Ok(()),
                 other => self.handle(other),
             }
+        }
+    }
+
+    /// A trace without annotations is still one.
+    fn listen(&mut self, folder: Option<&Path>) {
+        match folder.map(|folder| Listening::start(folder, self.procfs.clone())).transpose() {
+            Ok(listening) => self.annotations = listening,
+            Err(error) => self.naming.note(NoteKind::Other, format!("annotations are not taken: {error:#}")),
         }
     }
 
@@ -417,6 +433,7 @@ impl Run<'_> {
         let threads = threads.into_iter().zip(taken_ns).map(report).collect();
         let mut losses = self.tracer.losses()?;
         losses.set(LossReason::StacksMissed, self.stacks.missed());
+        losses.set(LossReason::Refused, self.annotations.as_ref().map_or(0, Listening::refused));
         let io = self.tracer.io_usage();
         let walks = self.tracer.walk_counts()?;
         if self.naming.wants_stacks() {
@@ -426,6 +443,7 @@ impl Run<'_> {
         Ok(vec![
             Item::Counts(counts),
             Item::Samples(self.sampling.take()),
+            Item::Annotations(self.annotations.as_ref().map(Listening::take).unwrap_or_default()),
             Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst, walks }),
         ])
     }

@@ -36,6 +36,8 @@ pub fn capabilities() -> Vec<Capability> {
         capability("privilege", privilege(), true),
         capability("BTF", btf(Path::new("/sys/kernel/btf/vmlinux")), true),
         capability("tracefs", mount_tracefs(), true),
+        capability("others", others(), false),
+        capability("timing", timing(), false),
     ]
 }
 
@@ -59,26 +61,79 @@ fn kernel_release() -> Result<String, Problem> {
     Ok(format!("Linux {release}"))
 }
 
-/// The bits of CAP_PERFMON, CAP_BPF and, for kernels that lump them together, CAP_SYS_ADMIN.
-const CAP_SYS_ADMIN: u64 = 1 << 21;
-const CAP_PERFMON: u64 = 1 << 38;
-const CAP_BPF: u64 = 1 << 39;
+/// A Linux capability: its name, its number, what it is for.
+struct Privilege {
+    name: &'static str,
+    bit: u32,
+    what_for: &'static str,
+}
+
+/// Nothing can be captured without these. Kernels that do not know them lump them together in CAP_SYS_ADMIN.
+const TO_CAPTURE: &[Privilege] = &[
+    Privilege { name: "CAP_BPF", bit: 39, what_for: "load BPF programs" },
+    Privilege { name: "CAP_PERFMON", bit: 38, what_for: "attach them to programs and to the scheduler" },
+];
+
+/// Without these some processes cannot be seen, or not as closely.
+const TO_SEE_OTHERS: &[Privilege] = &[
+    Privilege {
+        name: "CAP_SYS_PTRACE",
+        bit: 19,
+        what_for: "see which libraries processes of others use, and where they are",
+    },
+    Privilege { name: "CAP_DAC_READ_SEARCH", bit: 2, what_for: "read programs and libraries in folders of others" },
+];
+
+/// Without it, what our programs take is estimated.
+const TO_TIME: &[Privilege] =
+    &[Privilege { name: "CAP_SYS_ADMIN", bit: 21, what_for: "have the kernel time BPF programs" }];
 
 fn privilege() -> Result<String, Problem> {
-    let status = std::fs::read_to_string("/proc/self/status")
-        .map_err(|error| problem(format!("cannot read /proc/self/status: {error}"), "mount /proc"))?;
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    if effective & CAP_SYS_ADMIN != 0 {
+    let granted = granted()?;
+    if missing(granted, TO_TIME).is_none() {
         return Ok("CAP_SYS_ADMIN".to_owned());
     }
-    if effective & CAP_BPF != 0 && effective & CAP_PERFMON != 0 {
-        return Ok("CAP_BPF and CAP_PERFMON".to_owned());
+    match missing(granted, TO_CAPTURE) {
+        None => Ok("CAP_BPF and CAP_PERFMON".to_owned()),
+        Some(missing) => Err(problem(
+            format!("not enough privilege to capture: {missing}"),
+            "run it with sudo, or grant CAP_BPF and CAP_PERFMON",
+        )),
     }
-    Err(problem("not enough privilege to load BPF programs", "run it with sudo, or grant CAP_BPF and CAP_PERFMON"))
+}
+
+fn others() -> Result<String, Problem> {
+    match missing(granted()?, TO_SEE_OTHERS) {
+        None => Ok("all can be looked at".to_owned()),
+        Some(missing) => Err(problem(
+            format!("processes of other users cannot all be seen: {missing}"),
+            "run it with sudo, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+        )),
+    }
+}
+
+fn timing() -> Result<String, Problem> {
+    match missing(granted()?, TO_TIME) {
+        None => Ok("the kernel times what tracing costs".to_owned()),
+        Some(missing) => Err(problem(
+            format!("what tracing costs is estimated in part: {missing}"),
+            "nothing has to be done; run it with sudo, or grant CAP_SYS_ADMIN, for exact figures",
+        )),
+    }
+}
+
+/// What is not granted, and what for.
+fn missing(granted: u64, needed: &[Privilege]) -> Option<String> {
+    let lacks = needed.iter().filter(|one| granted & (1 << one.bit) == 0);
+    let lacks: Vec<String> = lacks.map(|one| format!("{} is missing, to {}", one.name, one.what_for)).collect();
+    (!lacks.is_empty()).then(|| lacks.join("; "))
+}
+
+fn granted() -> Result<u64, Problem> {
+    let status = std::fs::read_to_string("/proc/self/status")
+        .map_err(|error| problem(format!("cannot read /proc/self/status: {error}"), "mount /proc"))?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    Ok(effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0))
 }
 
 fn btf(path: &Path) -> Result<String, Problem> {

@@ -60,6 +60,11 @@ pub enum Track {
         pid: Pid,
         lane: u32,
     },
+    /// What programs and people have told of a process, or of all of them: one for each key.
+    Annotations {
+        pid: Pid,
+        lane: u32,
+    },
     /// One for each.
     Finding {
         number: u32,
@@ -115,6 +120,7 @@ pub fn draw(export: &Export<'_>, to: &mut dyn Draw) -> Result<(), ExportError> {
     drawing.calls(to)?;
     drawing.waits(to)?;
     drawing.collectives(to)?;
+    drawing.annotations(to)?;
     drawing.samples(to)?;
     drawing.findings(to)
 }
@@ -274,6 +280,21 @@ impl Drawing<'_> {
             details.integers(row, &[("comm_id_hash", 11), ("stream", 4)]);
             let (track, name) = (Track::Collectives { pid, lane: *lane }, row.text(5).unwrap_or_default());
             to.slice(&Slice { details: &details.0, ..Slice::new(track, "collective", &name, start_ns, end_ns) })
+        })
+    }
+
+    fn annotations(&self, to: &mut dyn Draw) -> Result<(), ExportError> {
+        const SQL: &str = "SELECT timestamp_ns, duration_ns, session_id, pid, key, key || '=' || value FROM annotations
+            WHERE coalesce(timestamp_ns + duration_ns, ?2) > ?1 AND timestamp_ns < ?2 AND (?3 IS NULL OR pid IS NULL OR pid = ?4)";
+        let mut lanes: HashMap<(Pid, String), u32> = HashMap::new();
+        self.reading.trace.each(SQL, &self.reading.bounds(), |row| {
+            let pid = self.hosts.pid(row.integer(2), row.number(3));
+            let key = row.text(4).unwrap_or_default().into_owned();
+            let next = lanes.len() as u32;
+            let track = Track::Annotations { pid, lane: *lanes.entry((pid, key)).or_insert(next) };
+            let start_ns = row.ns(0);
+            let end_ns = row.integer(1).map_or(self.reading.span.to_ns, |ns| start_ns + ns.cast_unsigned());
+            to.slice(&Slice::new(track, "annotation", &row.text(5).unwrap_or_default(), start_ns, end_ns))
         })
     }
 

@@ -9,7 +9,7 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use gpuwhy_capture::Problem;
 use gpuwhy_outputs::SettingsError;
 use gpuwhy_questions::AskError;
@@ -21,6 +21,11 @@ use gpuwhy_store::{QueryError, StoreError};
 struct Arguments {
     #[command(subcommand)]
     command: commands::Command,
+}
+
+/// All commands and options, to describe them.
+fn command_line() -> clap::Command {
+    Arguments::command()
 }
 
 fn main() -> ExitCode {

@@ -140,3 +140,25 @@ fn root_the_checker_does_not_report_itself() {
     let (_, stdout, _) = output(command);
     assert!(!stdout.contains(place.dir.path().to_str().unwrap()), "{stdout}");
 }
+
+#[test]
+fn root_a_bundle_says_what_is_needed_to_help_and_no_secrets() {
+    needs_root();
+    let place = Place::new();
+    let (file, bundle) = (place.file(), place.dir.path().join("bundle.json"));
+    let mut command =
+        gpuwhy(&["trace", "--out", file.to_str().unwrap(), "--", "sh", "-c", "exit 0", "--token", "hunter2"]);
+    command.env("MY_SECRET", "hunter3");
+    assert_eq!(output(command).0, 0);
+    let words = ["check", "--bundle", bundle.to_str().unwrap(), "--db", file.to_str().unwrap()];
+    let (code, said, stderr) = output(gpuwhy(&words));
+    assert!(code == 0 && said.contains("BTF") && stderr.contains("can be read before"), "{said}{stderr}");
+    let text = std::fs::read_to_string(&bundle).unwrap();
+    assert!(!text.contains("hunter"), "{text}");
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(told["check"]["can_trace"].is_boolean() && told["facts"]["/proc/sys/kernel/osrelease"].is_string());
+    assert_eq!(told["coverage"]["sessions"].as_array().unwrap().len(), 1, "{text}");
+    let (code, _, stderr) = output(gpuwhy(&words));
+    assert!(code == 1 && stderr.contains("File exists"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(&bundle).unwrap(), text);
+}

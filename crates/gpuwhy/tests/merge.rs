@@ -6,8 +6,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gpuwhy_store::apart::{forget, on_another_host};
 use gpuwhy_testbed::{SCENARIOS, Setup, Undisturbed};
-use rusqlite::Connection;
 use serde_json::Value;
 use support::{Finished, Place, Tracing, gpuwhy, needs_root, output};
 
@@ -18,10 +18,11 @@ fn traced_apart(place: &Place, healthy: bool) -> [PathBuf; 2] {
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "late-rank").unwrap();
     let setup = Setup { seed: 1, threads: 1, background: false, healthy, duration: Duration::from_secs(3) };
     let mut running = scenario.start(&place.testbed, &setup).unwrap();
-    let pids: Vec<String> = running.pids().iter().map(u32::to_string).collect();
+    let pids = running.pids();
     let files = [0, 1].map(|rank| place.dir.path().join(format!("rank{rank}.db")));
-    let trace = |(pid, file): (&String, &PathBuf)| {
-        let all = ["trace", "--out", file.to_str().unwrap(), "-p", pid];
+    let trace = |(pid, file): (&u32, &PathBuf)| {
+        let pid = pid.to_string();
+        let all = ["trace", "--out", file.to_str().unwrap(), "-p", &pid];
         let mut tracing = Tracing::start(gpuwhy(&all), file.clone());
         tracing.wait_ready();
         tracing
@@ -34,40 +35,8 @@ fn traced_apart(place: &Place, healthy: bool) -> [PathBuf; 2] {
         assert!(tracing.wait_finished().0.success());
     }
     // A process is traced with those that it started.
-    forget(&files[0], &pids[1]);
+    forget(&files[0], pids[1]).unwrap();
     files
-}
-
-/// As if a process had run elsewhere.
-fn forget(file: &Path, pid: &str) {
-    let connection = Connection::open(file).unwrap();
-    let threads = "SELECT threads.id FROM threads JOIN processes ON processes.id = process_id WHERE pid = ?";
-    let calls = format!("DELETE FROM calls WHERE shape_id IN (SELECT id FROM shapes WHERE thread_id IN ({threads}))");
-    connection.execute(&calls, [pid]).unwrap();
-    for table in ["call_counts", "thread_usage", "stretches", "stack_samples"] {
-        connection.execute(&format!("DELETE FROM {table} WHERE thread_id IN ({threads})"), [pid]).unwrap();
-    }
-}
-
-/// As if another host had written it, whose clock is off.
-fn on_another_host(file: &Path, host: &str, off_ns: i64) {
-    let connection = Connection::open(file).unwrap();
-    let times = "SELECT table_name, column_name FROM schema_columns JOIN schema_tables ON name = table_name
-        WHERE kind = 'table' AND unit = 'ns since epoch'";
-    let mut columns = connection.prepare(times).unwrap();
-    let columns: Vec<(String, String)> =
-        columns.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
-    for (table, column) in columns {
-        // In the order that leaves no two rows at one time.
-        let far = if off_ns > 0 { i64::MAX / 2 } else { -i64::MAX / 2 };
-        for off_ns in [far, off_ns - far] {
-            connection
-                .execute(&format!("UPDATE {table} SET {column} = {column} + {off_ns} WHERE {column} <> 0"), [])
-                .unwrap();
-        }
-    }
-    connection.execute("UPDATE sessions SET host = ?1, boot_id = ?1", [host]).unwrap();
-    connection.execute("DELETE FROM explanations", []).unwrap();
 }
 
 fn merged(place: &Place, files: &[PathBuf]) -> (PathBuf, String) {
@@ -91,7 +60,7 @@ fn root_the_late_rank_of_another_host_is_named_although_its_clock_is_off() {
     for off_ns in [-4 * SECOND_NS, 5 * SECOND_NS] {
         let (place, machine) = (Place::new(), Undisturbed::since_now());
         let files = traced_apart(&place, false);
-        on_another_host(&files[1], "node-b", off_ns);
+        on_another_host(&files[1], "node-b", off_ns).unwrap();
         let (out, said) = merged(&place, &files);
         assert!(said.contains("node-b: its clock was"), "{said}");
         let explanation = explained(&out);
@@ -119,7 +88,7 @@ fn root_balanced_ranks_of_two_hosts_have_no_straggler() {
     needs_root();
     let place = Place::new();
     let files = traced_apart(&place, true);
-    on_another_host(&files[1], "node-b", 3 * SECOND_NS);
+    on_another_host(&files[1], "node-b", 3 * SECOND_NS).unwrap();
     let explanation = explained(&merged(&place, &files).0);
     let found: Vec<&Value> = explanation["findings"].as_array().unwrap().iter().map(|one| &one["cause"]).collect();
     assert!(!found.contains(&&Value::from("straggler")), "{explanation:#}");
@@ -132,7 +101,7 @@ fn root_a_trace_of_another_job_is_merged_and_blames_nobody_across_hosts() {
     let [one, _] = traced_apart(&place, false);
     let other = Place::new();
     let [stranger, _] = traced_apart(&other, false);
-    on_another_host(&stranger, "node-c", -86_400 * SECOND_NS);
+    on_another_host(&stranger, "node-c", -86_400 * SECOND_NS).unwrap();
     let (out, said) = merged(&place, &[one, stranger]);
     assert!(said.contains("node-c: no collective operation in common"), "{said}");
     let explanation = explained(&out);

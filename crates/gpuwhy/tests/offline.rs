@@ -20,12 +20,17 @@ fn offline(place: &Place, arguments: &[&str]) -> (String, Vec<String>) {
     (stdout, log.lines().filter(|line| !line.contains(" syscall_0x")).map(str::to_owned).collect())
 }
 
-/// Sockets that cannot leave the host: between its processes, or to its kernel.
+/// Sockets that cannot leave the host, between its processes or to its kernel, and calls about those.
 fn stays_on_the_host(calls: &[String]) {
+    let mut local: Vec<&str> = Vec::new();
     for call in calls {
-        let local = call.contains("AF_UNIX") || call.contains("AF_NETLINK");
-        let opens = call.contains("socket(") || call.contains("socketpair(");
-        assert!(local && opens, "{call}");
+        if call.contains("socket(") || call.contains("socketpair(") {
+            assert!(call.contains("AF_UNIX") || call.contains("AF_NETLINK"), "{call}");
+            local.extend(call.rsplit_once("= ").map(|(_, descriptor)| descriptor.trim()));
+        } else if !call.contains(" resumed>") {
+            let of = call.split_once('(').and_then(|(_, rest)| rest.split([',', ')']).next());
+            assert!(of.is_some_and(|of| local.contains(&of)), "{call}");
+        }
     }
 }
 

@@ -155,7 +155,11 @@ fn root_every_nap_is_seen_beside_busy_neighbours() {
     let is_over = AtomicBool::new(false);
     let (_, _, place) = std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let explained = explained("sleeps_often");
         is_over.store(true, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 //!
 //! Nothing here does I/O or reads a clock. Times are Unix epoch nanoseconds, durations are nanoseconds.
 
+mod annotation;
 mod api;
 mod call;
 mod cause;
@@ -32,6 +33,7 @@ mod totals;
 pub mod units;
 mod wait;
 
+pub use annotation::Annotation;
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, TargetId, ThreadId, ThreadTimes, Wait};
 pub use cause::Cause;

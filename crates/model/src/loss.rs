@@ -45,6 +45,7 @@ reasons! {
     Expired = "expired", true, "stored calls that were deleted to keep the file under its size cap";
     StacksMissed = "stacks_missed", false, "stacks that came faster than their names could be looked up";
     NotWritten = "not_written", true, "calls that could not be written to the file";
+    Refused = "refused", false, "annotations that were not taken: malformed, too many, or about a process of another user";
     NotDelivered = "not_delivered", false, "rows that the live view or another receiver beside the file had no room for";
 }
 

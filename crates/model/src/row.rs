@@ -4,10 +4,10 @@
 //! row that cites its number. [`Name::Forgotten`] comes after the last one.
 
 use crate::{
-    AgentUsage, Call, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, FabricEvent, IoRequest, IoUsage,
-    KernelWork, Label, Layer, Losses, Meaning, ModuleId, Note, OpId, Process, ProcessId, ProcessLife, RungChange,
-    Sample, Stack, StackId, StackSample, StackWalks, Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes,
-    Totals, WaitTarget,
+    AgentUsage, Annotation, Call, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, FabricEvent,
+    IoRequest, IoUsage, KernelWork, Label, Layer, Losses, Meaning, ModuleId, Note, OpId, Process, ProcessId,
+    ProcessLife, RungChange, Sample, Stack, StackId, StackSample, StackWalks, Standstill, Stretch, TargetId, TcpEvent,
+    ThreadId, ThreadTimes, Totals, WaitTarget,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,7 @@ pub enum Row {
     IoRequests(Vec<IoRequest>),
     TcpEvents(Vec<TcpEvent>),
     FabricEvents(Vec<FabricEvent>),
+    Annotations(Vec<Annotation>),
     /// The frames of a stack, which may come later than rows that cite its number.
     Stack {
         id: StackId,
@@ -127,6 +128,7 @@ impl Row {
             Self::IoRequests(rows) => rows.len(),
             Self::TcpEvents(rows) => rows.len(),
             Self::FabricEvents(rows) => rows.len(),
+            Self::Annotations(rows) => rows.len(),
             Self::CallStats(rows) => rows.len(),
             Self::ThreadTimes(rows) => rows.len(),
             Self::Standstills(rows) => rows.len(),

@@ -6,13 +6,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use gpuwhy_store::Trace;
+use gpuwhy_store::{Limits, Trace, Value};
 use gpuwhy_window::Scope;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::AskError;
+use crate::questions::annotations;
 use crate::units::{parse_duration, parse_moment};
 
 /// Which part of which trace.
@@ -38,7 +39,15 @@ pub struct Part {
     #[arg(long)]
     #[serde(default)]
     pub pid: Option<u32>,
+    /// Only from the first moment to the last at which this annotation held: step=12.
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["since", "from", "to"])]
+    #[serde(default)]
+    pub label: Option<String>,
 }
+
+/// When an annotation held.
+const HELD: &str = "SELECT min(timestamp_ns), max(timestamp_ns + coalesce(duration_ns, ?1 - timestamp_ns))
+    FROM annotations WHERE key = ?2 AND value = ?3";
 
 impl Part {
     pub fn scope(&self, trace: &Trace) -> Result<Scope, AskError> {
@@ -54,7 +63,31 @@ impl Part {
             }
             from_ns = trace.end_ns()?.map(|end_ns| end_ns.saturating_sub(since.ns()));
         }
+        if let Some(label) = &self.label {
+            if from_ns.is_some() || to_ns.is_some() {
+                return Err(AskError::parameter("label", "it cannot be used with `since`, `from` or `to`"));
+            }
+            let (from, to) = held(trace, label)?;
+            return Ok(Scope { from_ns: Some(from), to_ns: Some(to), pid: self.pid });
+        }
         Ok(Scope { from_ns, to_ns, pid: self.pid })
+    }
+}
+
+fn held(trace: &Trace, label: &str) -> Result<(u64, u64), AskError> {
+    let wrong = |why: &str| AskError::parameter("label", why);
+    let (key, value) = label.split_once('=').ok_or_else(|| wrong("it is a key and a value: step=12"))?;
+    if trace.version() < annotations::SINCE {
+        return Err(wrong("the file is of an earlier version, without annotations"));
+    }
+    let end_ns = Value::Integer(trace.end_ns()?.unwrap_or(0).cast_signed());
+    let values = [end_ns, Value::Text(key.to_owned()), Value::Text(value.to_owned())];
+    let rows = trace.query_with(HELD, &values, &Limits::default())?.rows;
+    match rows.first().map(Vec::as_slice) {
+        Some(&[Value::Integer(from), Value::Integer(to)]) => {
+            Ok((from.cast_unsigned(), to.max(from + 1).cast_unsigned()))
+        }
+        _ => Err(wrong("nobody has put it on the timeline; `ask annotations` lists what there is")),
     }
 }
 

@@ -4,6 +4,8 @@
 //! here is the one that stops a query. Strings from traced programs are values, never part of a statement.
 
 mod answer;
+#[cfg(feature = "apart")]
+pub mod apart;
 mod cells;
 mod each;
 mod error;

@@ -68,8 +68,8 @@ enum AccuracyPart {
     },
     /// See how often late and hanging ranks are named instead.
     Ranks {
-        /// Rounds over all kinds.
-        #[arg(long, default_value_t = 4)]
+        /// Rounds over all kinds; hangs are tried in each fifth.
+        #[arg(long, default_value_t = 25)]
         rounds: u64,
     },
 }

@@ -129,6 +129,9 @@ impl TraceFile {
             Row::FabricEvents(events) => {
                 writer.fabric_events(&events.iter().map(|event| numbers.fabric_event(event)).collect::<Vec<_>>())
             }
+            Row::Annotations(annotations) => {
+                writer.annotations(&annotations.iter().map(|one| numbers.annotation(one)).collect::<Vec<_>>())
+            }
             Row::Stack { id, stack } => {
                 let id = numbers.stack(*id, writer)?;
                 writer.stack(id, stack)

@@ -128,6 +128,7 @@ impl Chrome<'_> {
                 Track::Calls { .. } => {}
                 Track::Waits { tid: of, .. } => self.name("thread_name", pid, tid, &format!("{of} waits"))?,
                 Track::Collectives { .. } => self.name("thread_name", pid, tid, "collectives")?,
+                Track::Annotations { .. } => self.name("thread_name", pid, tid, "annotations")?,
                 Track::Finding { number } => {
                     self.name("process_name", pid, 0, "gpuwhy")?;
                     self.name("thread_name", pid, tid, &format!("finding {number}"))?;
@@ -145,6 +146,7 @@ fn place(track: Track) -> (u32, u32) {
         Track::Calls { pid, tid } => (number(pid), tid),
         Track::Waits { pid, tid } => (number(pid), tid.saturating_add(10_000_000)),
         Track::Collectives { pid, lane } => (number(pid), lane.saturating_add(20_000_000)),
+        Track::Annotations { pid, lane } => (number(pid), lane.saturating_add(30_000_000)),
         Track::Finding { number } => (FINDINGS, number),
     }
 }

@@ -21,6 +21,7 @@ const VIEWS: &[(&str, &str, Option<&str>)] = &[
     ("kernel_events", "timestamp_ns", Some("pid")),
     ("io_events", "timestamp_ns", Some("pid")),
     ("tcp_events", "timestamp_ns", None),
+    ("annotations", "timestamp_ns", None),
     ("sample_values", "at_ns", None),
 ];
 

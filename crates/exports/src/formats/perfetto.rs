@@ -164,6 +164,9 @@ impl Perfetto<'_> {
             Track::Calls { tid, .. } => (tid.to_string(), None),
             Track::Waits { pid, tid } => ("waits".to_owned(), Some(uuid_of(Track::Calls { pid, tid }))),
             Track::Collectives { pid, .. } => ("collectives".to_owned(), Some(process_track(pid))),
+            Track::Annotations { pid, .. } => {
+                ("annotations".to_owned(), Some(process_track(pid)).filter(|_| pid.pid != 0))
+            }
             Track::Finding { number } => (format!("gpuwhy finding {number}"), None),
         };
         self.describe(TrackDescriptor { uuid, parent_uuid, name: Some(name), ..TrackDescriptor::default() })?;
@@ -189,6 +192,7 @@ const COLLECTIVES: u64 = 3 << 60;
 const FINDING: u64 = 4 << 60;
 const PROCESS: u64 = 5 << 60;
 const COUNTER: u64 = 6 << 60;
+const ANNOTATIONS: u64 = 7 << 60;
 
 /// Process and thread ids have at most 22 bits.
 fn uuid_of(track: Track) -> u64 {
@@ -197,6 +201,7 @@ fn uuid_of(track: Track) -> u64 {
         Track::Calls { pid, tid } => CALLS | within(pid, tid),
         Track::Waits { pid, tid } => WAITS | within(pid, tid),
         Track::Collectives { pid, lane } => COLLECTIVES | within(pid, lane),
+        Track::Annotations { pid, lane } => ANNOTATIONS | within(pid, lane),
         Track::Finding { number } => FINDING | u64::from(number),
     }
 }

@@ -1,5 +1,8 @@
 //! `gpuwhy check`: what can be traced here.
 
+mod bundle;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -18,6 +21,13 @@ pub struct Check {
     /// Exit with 3 when something needs mending.
     #[arg(long)]
     exit_code: bool,
+    /// Also write all of it, facts about this machine and, with `--db`, how a trace went into a file of JSON, for somebody
+    /// who is to help from afar. Neither environments nor command lines are in it, and secrets are struck out.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
+    /// The trace that the bundle tells of.
+    #[arg(long, value_name = "FILE", requires = "bundle")]
+    db: Option<PathBuf>,
 }
 
 impl Check {
@@ -27,6 +37,10 @@ impl Check {
             println!("{}", to_json(&report));
         } else {
             print_report(&report);
+        }
+        if let Some(file) = &self.bundle {
+            bundle::write(file, &report, self.db.as_deref())?;
+            print::note(&format!("{} can be read before it is sent", file.display()));
         }
         let code = if self.exit_code && report.found_problem() { 3 } else { 0 };
         Ok(ExitCode::from(code))

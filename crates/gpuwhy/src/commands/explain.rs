@@ -30,7 +30,7 @@ pub struct Explain {
     #[arg(long)]
     phase: Option<WhichPhase>,
     /// Show what was found when the trace ended, rather than look for it again.
-    #[arg(long, conflicts_with_all = ["since", "from", "to", "pid"])]
+    #[arg(long, conflicts_with_all = ["since", "from", "to", "pid", "label"])]
     stored: bool,
     /// Print one object, as documented.
     #[arg(long)]

@@ -1,7 +1,9 @@
 //! One file per command.
 
+mod annotate;
 mod ask;
 pub mod check;
+mod completions;
 mod dashboard;
 pub mod demo;
 mod explain;
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use gpuwhy_model::Label;
 use gpuwhy_questions::{Length, Moment, Part};
 
 #[derive(Subcommand)]
@@ -30,9 +33,11 @@ pub enum Command {
     Ask(ask::Ask),
     Export(export::Export),
     Merge(merge::Merge),
+    Annotate(annotate::Annotate),
     Mcp(mcp::Mcp),
     Dashboard(dashboard::Dashboard),
     Demo(demo::Demo),
+    Completions(completions::Completions),
 }
 
 impl Command {
@@ -46,9 +51,11 @@ impl Command {
             Self::Ask(command) => command.run(),
             Self::Export(command) => command.run(),
             Self::Merge(command) => command.run(),
+            Self::Annotate(command) => command.run(),
             Self::Mcp(command) => command.run(),
             Self::Dashboard(command) => command.run(),
             Self::Demo(command) => command.run(),
+            Self::Completions(command) => command.run(),
         }
     }
 }
@@ -68,11 +75,23 @@ struct When {
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
+    /// Only from the first moment to the last at which this annotation held: step=12.
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["since", "from", "to"])]
+    label: Option<String>,
 }
 
 impl When {
     fn part(&self) -> Part {
-        Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid }
+        Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid, label: self.label.clone() }
+    }
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok(Label { key: key.to_owned(), value: value.to_owned() })
+        }
+        _ => Err("a label is a key and a value: team=vision".to_owned()),
     }
 }
 

@@ -15,6 +15,7 @@ use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
+use super::parse_label;
 use super::serving::parse_address;
 use crate::top::{self, About, Plain, Viewing};
 use crate::{findings, print};
@@ -22,9 +23,11 @@ use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, sh
 
 mod alerted;
 mod lines;
+mod notified;
 mod scraped;
 
 use alerted::Alerted;
+use notified::Notified;
 use scraped::Scraped;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
@@ -58,6 +61,9 @@ pub struct Trace {
     /// Give all processes of the trace a label; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     label: Vec<Label>,
+    /// Take annotations (`gpuwhy annotate`) through a socket in this folder; `off` for none.
+    #[arg(long, value_name = "FOLDER", default_value = gpuwhy_agent::annotations::FOLDER)]
+    annotations: PathBuf,
     /// Serve metrics for Prometheus on this address while the trace is taken: 127.0.0.1:9464, or 0.0.0.0:9464 for
     /// everybody who can reach this machine.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
@@ -168,7 +174,7 @@ impl Trace {
         }
         top::stop_on_signals(&signals, &[SIGINT, SIGTERM, SIGHUP])?;
         top::register(SIGTSTP, &signals.suspend)?;
-        gpuwhy_agent::trace(options, self.watch(&about), &signals)
+        gpuwhy_agent::trace(options, Notified::wrap(self.watch(&about)), &signals)
     }
 
     fn options(&self) -> Result<TraceOptions> {
@@ -197,6 +203,7 @@ impl Trace {
             ring_bytes: self.ring_size.map(|size| size as usize),
             keep_min: self.keep_min,
             labels: self.label.clone(),
+            annotations: Some(self.annotations.clone()).filter(|folder| folder.as_os_str() != "off"),
             metrics: self.prometheus.map(|_| Shared::default()),
             alerts: None,
             cost: CostOptions {
@@ -244,15 +251,6 @@ struct Quiet;
 impl Watch for Quiet {
     fn note(&mut self, text: &str) {
         print::note(text);
-    }
-}
-
-fn parse_label(text: &str) -> Result<Label, String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-            Ok(Label { key: key.to_owned(), value: value.to_owned() })
-        }
-        _ => Err("a label is a key and a value: team=vision".to_owned()),
     }
 }
 

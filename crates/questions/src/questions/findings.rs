@@ -20,7 +20,7 @@ pub struct Findings {
     pub part: Part,
     /// What was found when the trace ended, by the gpuwhy that traced it, rather than by this one. It is about the whole
     /// trace.
-    #[arg(long, conflicts_with_all = ["since", "from", "to", "pid"])]
+    #[arg(long, conflicts_with_all = ["since", "from", "to", "pid", "label"])]
     #[serde(default)]
     pub stored: bool,
     /// Which phase to look at, where no times are given: `steady`, what the program does once it has loaded and warmed up, or

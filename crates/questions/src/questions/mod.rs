@@ -1,5 +1,6 @@
 //! One file for each question. A new one is a file and a line in [`QUESTIONS`].
 
+pub mod annotations;
 pub mod audit;
 pub mod calls;
 pub mod check;
@@ -16,6 +17,7 @@ pub mod slow_calls;
 pub mod sql;
 pub mod stacks;
 pub mod summary;
+pub mod tenants;
 pub mod test_report;
 pub mod timeline;
 pub mod waits;
@@ -33,6 +35,8 @@ pub const QUESTIONS: &[Question] = &[
     Question::new::<stacks::Stacks>(),
     Question::new::<memory::Memory>(),
     Question::new::<collectives::Collectives>(),
+    Question::new::<tenants::Tenants>(),
+    Question::new::<annotations::Annotations>(),
     Question::new::<timeline::Timeline>(),
     Question::new::<audit::Audit>(),
     Question::new::<record::Record>(),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::*;
 
-const NAMES: &[&str] = &["waits", "off_cpu", "stacks", "memory", "coverage"];
+const NAMES: &[&str] = &["waits", "off_cpu", "stacks", "memory", "coverage", "annotations", "tenants"];
 
 #[test]
 fn an_empty_trace_has_empty_answers() {

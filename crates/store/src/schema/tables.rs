@@ -1,9 +1,9 @@
 //! The tables. Records are declared where the model has them; what is laid out otherwise in the file is declared here.
 
 use gpuwhy_model::{
-    AgentUsage, Calibration, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, Column, FabricEvent,
-    Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process, ProcessLife, RungChange, StackSample, StackWalks,
-    Standstill, Stretch, TableFacts, TcpEvent, ThreadTimes, WaitTarget,
+    AgentUsage, Annotation, Calibration, CallStats, CollectiveCapture, CollectiveReplay, CollectiveWait, Column,
+    FabricEvent, Frame, IoRequest, IoUsage, KernelWork, OwnOperands, Process, ProcessLife, RungChange, StackSample,
+    StackWalks, Standstill, Stretch, TableFacts, TcpEvent, ThreadTimes, WaitTarget,
 };
 
 use super::older_ops;
@@ -34,6 +34,7 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
         Table::of::<RungChange>(),
         Table::of::<TcpEvent>(),
         Table::of::<FabricEvent>(),
+        Table::of::<Annotation>(),
     ]);
     tables.extend(own.iter().map(|own| Table::of_own(own)));
     tables

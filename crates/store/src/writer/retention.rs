@@ -48,6 +48,7 @@ const SUMS: &[(&str, &str)] = &[
     ("explanations", "at_ns"),
     ("tcp_events", "timestamp_ns"),
     ("rdma_events", "timestamp_ns"),
+    ("marks", "at_ns"),
 ];
 
 /// Tables that cite threads, processes and series of samples, and when those were alive, except the calls: these are counted per session.
@@ -61,6 +62,7 @@ const CITING: &[(&str, &str)] = &[
     ("kernel_work", "start_ns"),
     ("io_requests", "start_ns"),
     ("samples", "at_ns"),
+    ("marks", "at_ns"),
 ];
 
 pub(super) struct Cap {
@@ -153,6 +155,7 @@ impl Writer {
             let sql = "SELECT (SELECT IFNULL(SUM(LENGTH(histogram) + 80), 0) FROM call_counts)
                 + (SELECT IFNULL(SUM(LENGTH(reason) + 80), 0) FROM rung_changes)
                 + (SELECT IFNULL(SUM(LENGTH(device) + 80), 0) FROM io_usage)
+                + (SELECT IFNULL(SUM(LENGTH(key) + LENGTH(value) + 80), 0) FROM marks)
                 + 80 * (SELECT COUNT(*) FROM thread_usage) + 80 * (SELECT COUNT(*) FROM agent_usage)
                 + (SELECT IFNULL(SUM(LENGTH(explanation) + 80), 0) FROM explanations)
                 + 32 * (SELECT COUNT(*) FROM samples) + 80 * (SELECT COUNT(*) FROM stack_samples)

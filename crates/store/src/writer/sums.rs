@@ -4,8 +4,8 @@
 use std::slice;
 
 use gpuwhy_model::{
-    AgentUsage, CallStats, Cell, CollectiveCapture, CollectiveReplay, CollectiveWait, FabricEvent, Histogram, IoUsage,
-    ProcessLife, Record, RungChange, StackSample, StackWalks, Standstill, TcpEvent, ThreadTimes,
+    AgentUsage, Annotation, CallStats, Cell, CollectiveCapture, CollectiveReplay, CollectiveWait, FabricEvent,
+    Histogram, IoUsage, ProcessLife, Record, RungChange, StackSample, StackWalks, Standstill, TcpEvent, ThreadTimes,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -74,6 +74,10 @@ impl Writer {
 
     pub fn fabric_events(&mut self, events: &[FabricEvent]) -> Result<(), StoreError> {
         self.add_up(events)
+    }
+
+    pub fn annotations(&mut self, annotations: &[Annotation]) -> Result<(), StoreError> {
+        self.add_up(annotations)
     }
 
     pub fn agent_usage(&mut self, usage: &AgentUsage) -> Result<(), StoreError> {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use gpuwhy_model::{Explanation, Finding, Severity};
-use gpuwhy_store::{Limits, Trace, Value as Cell};
+use gpuwhy_store::{Limits, Trace, Value as Cell, apart};
 use gpuwhy_testbed::Testbed;
 use serde_json::{Value, json};
 
@@ -31,6 +31,10 @@ const HANGS: &[(&str, &str)] = &[
 ];
 
 const BALANCED: &str = "balanced";
+const BALANCED_RUNS: usize = 4;
+
+/// Hangs are tried, and ranks that become late, once in this many rounds: they differ less from run to run.
+const HANGS_EVERY: u64 = 5;
 
 /// A step's time on the GPU, and how much later a rank is: 5 ms is more than 5 % of it.
 const STEP_MS: u64 = 40;
@@ -40,7 +44,7 @@ const LATE_MS: [u64; 2] = [5, 16];
 const LATE_FROM: u64 = 200;
 
 /// A late rank is explained when it is over, a hang as soon as it is told.
-const LATE_FOR: Duration = Duration::from_secs(7);
+const LATE_FOR: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(25);
 
 pub fn run(rounds: u64) -> Result<()> {
@@ -48,19 +52,31 @@ pub fn run(rounds: u64) -> Result<()> {
     let testbed = Testbed::unpack(dir.path())?;
     let bench = Bench { testbed, binary: build_gpuwhy()?, dir: dir.path().to_owned() };
     let mut runs = Vec::new();
+    let late_or_not = || LATE.iter().copied().chain(std::iter::repeat_n((BALANCED, &[][..]), BALANCED_RUNS));
     for round in 0..rounds {
-        let ranks = 2 + round % 4;
-        let late = LATE.iter().map(|(kind, told)| bench.late(kind, told, ranks, LATE_MS[(round / 2 % 2) as usize]));
-        let balanced = (0..2).map(|_| bench.late(BALANCED, &[], ranks, 0));
-        let hangs = HANGS.iter().map(|(kind, told)| bench.hang(kind, told, ranks.max(3)));
-        let becomes_late = std::iter::once_with(|| bench.becomes_late(ranks));
-        for run in late.chain(balanced).chain(hangs).chain(becomes_late) {
-            let run = run?;
-            println!("{run}");
-            runs.push(run);
+        let (ranks, late_ms) = (2 + round % 4, LATE_MS[(round / 2 % 2) as usize]);
+        for (number, (kind, told)) in (round * 8..).zip(late_or_not()) {
+            report(&mut runs, bench.late(kind, told, ranks, late_ms, off_ns(number))?);
         }
+        if !round.is_multiple_of(HANGS_EVERY) {
+            continue;
+        }
+        for (kind, told) in HANGS {
+            report(&mut runs, bench.hang(kind, told, ranks.max(3))?);
+        }
+        report(&mut runs, bench.becomes_late(ranks)?);
     }
     docs::save_results("ranks.json", json!({ "machine": machine_facts(), "step_ms": STEP_MS, "runs": runs }))
+}
+
+fn report(runs: &mut Vec<Value>, run: Value) {
+    println!("{run}");
+    runs.push(run);
+}
+
+/// By how much the clock of another host is off: anything up to five seconds, in both directions.
+fn off_ns(number: u64) -> i64 {
+    (number * 1_370_000_017 % 10_000_000_001) as i64 - 5_000_000_000
 }
 
 struct Bench {
@@ -70,24 +86,54 @@ struct Bench {
 }
 
 impl Bench {
-    fn late(&self, kind: &str, told: &[&str], ranks: u64, late_ms: u64) -> Result<Value> {
+    /// What is said of the job as it ran, and as if its ranks had run on two hosts.
+    fn late(&self, kind: &str, told: &[&str], ranks: u64, late_ms: u64, off_ns: i64) -> Result<Value> {
         let file = self.dir.join("ranks.db");
+        let late_ms = if kind == BALANCED { 0 } else { late_ms };
         let mut job = Job::start(self, &file, kind, ranks, LATE_FOR, &[late_ms, STEP_MS * 1000 / 5])?;
         job.wait()?;
-        let explanation = explain(&file)?;
+        let (explanation, on_hosts) = (explain(&file)?, self.explain_apart(&file, off_ns)?);
         remove(&file)?;
-        let first = grave(&explanation).find(|finding| finding.cause == "straggler");
-        let mut run = json!({ "kind": kind, "ranks": ranks, "late_ms": late_ms, "said": said(first) });
-        if kind == BALANCED {
-            run["right"] = first.is_none().into();
-            return Ok(run);
+        let (first, first_on_hosts) = (straggler(&explanation), straggler(&on_hosts));
+        let is_right = |found: Option<&Finding>| {
+            found.map(|found| found.culprit.as_ref().map(|one| one.pid)) == (kind != BALANCED).then_some(job.different)
+        };
+        let mut run = json!({
+            "kind": kind, "ranks": ranks, "late_ms": late_ms, "said": said(first), "right": is_right(first),
+            "clock_off_ms": off_ns / 1_000_000, "said_on_hosts": said(first_on_hosts),
+            "right_on_hosts": is_right(first_on_hosts),
+        });
+        if kind != BALANCED {
+            let line = |finding: &Finding| finding.r#where.first().and_then(|place| place.line);
+            let marked = marked(kind)?;
+            run["cause_right"] = first.is_some_and(|one| told.iter().any(|words| one.summary.contains(words))).into();
+            run["line_right"] = first.and_then(line).is_some_and(|line| marked.contains(&line)).into();
         }
-        let line = |finding: &Finding| finding.r#where.first().and_then(|place| place.line);
-        let marked = marked(kind)?;
-        run["right"] = first.is_some_and(|finding| finding.culprit.as_ref().map(|one| one.pid) == job.different).into();
-        run["cause_right"] = first.is_some_and(|one| told.iter().any(|words| one.summary.contains(words))).into();
-        run["line_right"] = first.and_then(line).is_some_and(|line| marked.contains(&line)).into();
         Ok(run)
+    }
+
+    /// Ranks with odd numbers on another host, whose clock is off.
+    fn explain_apart(&self, file: &Path, off_ns: i64) -> Result<Explanation> {
+        let of_ranks = "SELECT DISTINCT pid, rank % 2 FROM nccl_events WHERE rank >= 0";
+        let ranks = Trace::open(file)?.query(of_ranks, &Limits::default())?.rows;
+        let hosts = [0, 1].map(|host| self.dir.join(format!("host{host}.db")));
+        for (host, copy) in (0..).zip(&hosts) {
+            std::fs::copy(file, copy)?;
+            for rank in &ranks {
+                if let [Cell::Integer(pid), Cell::Integer(on)] = rank[..]
+                    && on != host
+                {
+                    apart::forget(copy, pid as u32)?;
+                }
+            }
+        }
+        apart::on_another_host(&hosts[1], "node-b", off_ns)?;
+        let merged = self.dir.join("merged.db");
+        let done = Command::new(&self.binary).arg("merge").args(&hosts).arg("-o").arg(&merged).output()?;
+        ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let explanation = explain(&merged)?;
+        hosts.iter().chain([&merged]).try_for_each(|file| remove(file))?;
+        Ok(explanation)
     }
 
     /// A rank that is late from some step on, while the job goes on.
@@ -148,8 +194,8 @@ impl Bench {
     }
 }
 
-fn grave(explanation: &Explanation) -> impl Iterator<Item = &Finding> {
-    explanation.findings.iter().filter(|finding| finding.severity > Severity::Low)
+fn straggler(explanation: &Explanation) -> Option<&Finding> {
+    explanation.findings.iter().find(|finding| finding.severity > Severity::Low && finding.cause == "straggler")
 }
 
 fn said(finding: Option<&Finding>) -> Value {

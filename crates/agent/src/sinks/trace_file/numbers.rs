@@ -1,8 +1,8 @@
 //! From the numbers of a session to those of the file, which may hold other sessions too.
 
 use gpuwhy_model::{
-    Call, CallStats, CpuTaker, FabricEvent, IoRequest, IoUsage, KernelWork, ModuleId, OpId, ProcessId, RungChange,
-    StackId, StackSample, Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Wait, WaitTarget,
+    Annotation, Call, CallStats, CpuTaker, FabricEvent, IoRequest, IoUsage, KernelWork, ModuleId, OpId, ProcessId,
+    RungChange, StackId, StackSample, Standstill, Stretch, TargetId, TcpEvent, ThreadId, ThreadTimes, Wait, WaitTarget,
 };
 use gpuwhy_store::{StoreError, Writer};
 use hashbrown::HashMap;
@@ -131,6 +131,10 @@ impl Numbers {
 
     pub fn fabric_event(&self, event: &FabricEvent) -> FabricEvent {
         FabricEvent { process: self.process(event.process), ..event.clone() }
+    }
+
+    pub fn annotation(&self, one: &Annotation) -> Annotation {
+        Annotation { process: one.process.map(|process| self.process(process)), ..one.clone() }
     }
 
     pub fn stack_sample(&mut self, sample: &StackSample, writer: &mut Writer) -> Result<StackSample, StoreError> {

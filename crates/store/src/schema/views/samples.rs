@@ -22,4 +22,19 @@ pub(super) const VIEWS: &[View] = declared_views! {
         session_id: processes.session_id;
     } from "process_labels
             CROSS JOIN processes ON processes.id = process_labels.process_id";
+
+    annotations "What programs and people have put on the timeline (`gpuwhy annotate`). It holds until the next row with the same key about the same process." {
+        timestamp_ns: marks.at_ns "When it was told.";
+        duration_ns = "marks.until_ns - marks.at_ns" INTEGER "ns" "How long it held; empty where it holds until the end of the process, or of the trace.";
+        pid: marks.pid;
+        comm: processes.comm "Name of that process, if calls of it were traced by then.";
+        key: marks.key;
+        value: marks.value "What is told.";
+        process_id: marks.process_id;
+        session_id: marks.session_id;
+    } from "(
+              SELECT *, lead(at_ns) OVER (PARTITION BY session_id, pid, key ORDER BY at_ns) AS until_ns FROM marks
+            ) AS marks
+            LEFT JOIN processes ON processes.id = marks.process_id
+            WHERE marks.value <> ''";
 };

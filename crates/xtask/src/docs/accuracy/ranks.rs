@@ -11,6 +11,7 @@ use crate::docs::results::{measured_on, number};
 /// What of a run can be right, and how it is headed.
 const COLUMNS: &[(&str, &str)] = &[
     ("right", "right rank"),
+    ("right_on_hosts", "right rank, on two hosts"),
     ("cause_right", "what it did"),
     ("line_right", "its line first"),
     ("every_rank_has_its_line", "every rank's line"),
@@ -22,7 +23,9 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
         text,
         "\n## Jobs of several ranks\n\n`./dev accuracy ranks` on {}: {} runs of 2 to 5 ranks in Python on the fake GPU, in steps \
          of {} ms. One rank is 5 or 16 ms late in each step, becomes 16 ms late after 200 steps, or leaves the others hanging. In balanced runs none may be named; in \
-         runs that are all stuck nobody is blamed. A dash stands for what does not apply.\n\n\
+         runs that are all stuck nobody is blamed. Each run with a late rank and each balanced one is also told as if the odd ranks \
+         had run on another host, whose clock is off by up to 5 s: the trace is taken apart, its other half moved in time, and \
+         `gpuwhy merge` puts both together. A dash stands for what does not apply.\n\n\
          | one rank | runs | {} | told after |\n|---|---|{}---|",
         measured_on(results),
         runs.len(),

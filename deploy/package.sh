@@ -13,7 +13,9 @@ name=gpuwhy-$version-linux-$(uname -m)
 
 main() {
     build
-    rm -rf "$work"
+    # Nothing that is mounted there is ours to remove.
+    unmount
+    rm -rf --one-file-system "$work"
     fill "$work/deb"
     make_deb
     make_tarball
@@ -88,7 +90,7 @@ try() {
     fi
     mkdir "$root"
     tar -C "$root" -xf "$cached"
-    trap 'umount -R "$root/proc" "$root/sys" 2>/dev/null || true' EXIT
+    trap unmount EXIT
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --make-rslave "$root/sys"
@@ -106,6 +108,10 @@ try() {
     # The package manager's own notes remain.
     diff <(grep -v '^./var/l' "$work/before") <(grep -v '^./var/l' "$work/after")
     echo "installed, ran and was removed without a trace in a fresh $suite"
+}
+
+unmount() {
+    umount -R "$work/debian/proc" "$work/debian/sys" 2>/dev/null || true
 }
 
 # Where this machine has its own packages from.

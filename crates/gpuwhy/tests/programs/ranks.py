@@ -93,7 +93,7 @@ class Holder(threading.Thread):
             self.wanted.acquire()
             with self.lock:
                 self.taken.release()
-                time.sleep(LATE_S)
+                time.sleep(LATE_S)  # locks
 
     def wait(self):
         self.wanted.release()

@@ -101,14 +101,16 @@ impl Discovery {
         mappings.iter().filter_map(|mapping| self.look_at(pid, mapping)).collect()
     }
 
-    /// The file that a process is about to map, by inode. `None` when the process does not have it (yet).
+    /// The file that a process is about to map, by inode. `None` when the process does not have it (yet), or ended while it was
+    /// looked at.
     pub fn mapped(&mut self, pid: u32, inode: u64) -> Option<Vec<Found>> {
         let mappings = self.procfs.code(pid).ok()?;
         let named: Vec<_> = mappings.iter().filter(|mapping| mapping.inode == inode).collect();
         if named.is_empty() {
             return None;
         }
-        Some(named.into_iter().filter_map(|mapping| self.look_at(pid, mapping)).collect())
+        let found: Vec<Found> = named.into_iter().filter_map(|mapping| self.look_at(pid, mapping)).collect();
+        (!found.is_empty() || self.procfs.has_memory(pid)).then_some(found)
     }
 
     fn look_at(&mut self, pid: u32, mapping: &Mapping) -> Option<Found> {
@@ -125,7 +127,7 @@ impl Discovery {
             Ok(Look::NotOurs) => None,
             Err(why) => {
                 // A process that has just ended is no news.
-                if self.procfs.exists(pid) && has_telling_name(&mapping.path) {
+                if self.procfs.has_memory(pid) && has_telling_name(&mapping.path) {
                     self.unusable.push(Unusable { pid, name: mapping.path.clone(), why });
                 }
                 None
@@ -215,19 +217,31 @@ mod tests {
         assert!(!on(true, 10).is_same_file(&on(true, 11)));
     }
 
+    /// A process that maps a library, as `/proc` shows it.
+    fn mapping(root: &Path, library: &Path, status: &str) -> Discovery {
+        let process = root.join("7");
+        std::fs::create_dir(&process).unwrap();
+        std::fs::write(process.join("status"), status).unwrap();
+        std::fs::write(process.join("maps"), format!("1000-2000 r-xp 0 08:01 9 {}\n", library.display())).unwrap();
+        std::os::unix::fs::symlink("/", process.join("root")).unwrap();
+        Discovery::new(Procfs::new(root))
+    }
+
     #[test]
     fn a_library_that_is_no_elf_file_is_reported_with_the_reason() {
         let root = tempfile::tempdir().unwrap();
         let library = root.path().join("libcuda.so.1");
         std::fs::write(&library, "not a library").unwrap();
-        let process = root.path().join("7");
-        std::fs::create_dir(&process).unwrap();
-        std::fs::write(process.join("stat"), "").unwrap();
-        std::fs::write(process.join("maps"), format!("1000-2000 r-xp 0 08:01 9 {}\n", library.display())).unwrap();
-        std::os::unix::fs::symlink("/", process.join("root")).unwrap();
-        let mut discovery = Discovery::new(Procfs::new(root.path()));
+        let mut discovery = mapping(root.path(), &library, "VmSize:\t8 kB\n");
         assert!(discovery.scan(&[7]).is_empty());
         assert_eq!(discovery.unusable.len(), 1);
         assert!(discovery.unusable[0].why.contains("not a 64-bit ELF file"), "{}", discovery.unusable[0].why);
+    }
+
+    #[test]
+    fn a_file_of_a_process_that_ends_while_it_is_looked_at_was_not_looked_at() {
+        let root = tempfile::tempdir().unwrap();
+        let mut discovery = mapping(root.path(), &root.path().join("libcuda.so.1"), "State:\tZ (zombie)\n");
+        assert!(discovery.mapped(7, 9).is_none() && discovery.unusable.is_empty());
     }
 }

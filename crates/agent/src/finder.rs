@@ -128,7 +128,7 @@ impl Finder {
     fn look(&mut self, mapped: FileMapped, looks: u32) -> Sent {
         let mut found = match self.discovery.mapped(mapped.pid, mapped.inode) {
             Some(found) => found,
-            None if !self.procfs.exists(mapped.pid) => return Ok(()),
+            None if !self.procfs.has_memory(mapped.pid) => return Ok(()),
             None if looks < MOST_LOOKS => {
                 let again_at = Instant::now() + LOOK_AGAIN * (1 << looks.min(5));
                 self.early.push(Early { mapped, again_at, looks });

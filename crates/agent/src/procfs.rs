@@ -49,6 +49,11 @@ impl Procfs {
         self.of(pid, "stat").exists()
     }
 
+    /// Whether it still has what it has mapped. One that ends is there for a while without.
+    pub fn has_memory(&self, pid: u32) -> bool {
+        self.status(pid, "VmSize:").is_some()
+    }
+
     pub fn thread_exists(&self, pid: u32, tid: u32) -> bool {
         self.of(pid, "task").join(tid.to_string()).exists()
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use gpuwhy_model::Label;
 use hashbrown::HashMap;
@@ -51,22 +51,27 @@ pub enum About {
     All,
 }
 
-/// Why something cannot be told.
-pub fn problem(label: &Label) -> Option<&'static str> {
+/// Something to tell, from `key=value`, or why it cannot be told.
+pub fn label(text: &str) -> Result<Label, &'static str> {
+    let (key, value) = text.split_once('=').ok_or("a label is a key and a value: step=12")?;
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
-    match label {
-        Label { key, .. } if key.is_empty() || !key.chars().all(is_plain) => {
-            Some("a key is made of letters, digits, and any of _-./")
-        }
-        Label { key, .. } if key.len() > MOST_KEY_BYTES => Some("a key has at most 64 bytes"),
-        Label { value, .. } if value.len() > MOST_VALUE_BYTES => Some("a value has at most 256 bytes"),
-        Label { value, .. } if value.chars().any(char::is_control) => Some("a value is one line of plain text"),
-        _ => None,
+    if key.is_empty() || !key.chars().all(is_plain) {
+        return Err("a key is made of letters, digits, and any of _-./");
     }
+    if key.len() > MOST_KEY_BYTES {
+        return Err("a key has at most 64 bytes");
+    }
+    if value.len() > MOST_VALUE_BYTES {
+        return Err("a value has at most 256 bytes");
+    }
+    if value.chars().any(char::is_control) {
+        return Err("a value is one line of plain text");
+    }
+    Ok(Label { key: key.to_owned(), value: value.to_owned() })
 }
 
 /// Tells all tracers that listen in a folder, and says how many there are.
-pub fn tell(folder: &Path, about: About, labels: &[Label]) -> Result<usize> {
+pub fn tell(folder: &Path, about: About, labels: &[Label]) -> anyhow::Result<usize> {
     let socket = UnixDatagram::unbound().context("make a socket")?;
     socket.set_write_timeout(Some(Duration::from_secs(1))).context("limit how long sending may take")?;
     let mut told = 0;
@@ -104,11 +109,7 @@ fn parse(message: &[u8]) -> Option<(About, Vec<Label>)> {
             (pid, lines) => (About::Process(pid.parse().ok()?), lines),
         },
     };
-    let label = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        Some(Label { key: key.to_owned(), value: value.to_owned() }).filter(|label| problem(label).is_none())
-    };
-    Some((about, lines.split('\n').map(label).collect::<Option<_>>()?))
+    Some((about, lines.split('\n').map(label).collect::<Result<_, _>>().ok()?))
 }
 
 /// A tracer that listens. It ends when this is dropped.
@@ -125,7 +126,7 @@ struct State {
 }
 
 impl Listening {
-    pub fn start(folder: &Path, procfs: Procfs) -> Result<Self> {
+    pub fn start(folder: &Path, procfs: Procfs) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         remove_left_over(folder);
         let path = folder.join(format!("{}.sock", std::process::id()));
@@ -302,7 +303,7 @@ fn receive(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<(usize, Optio
 mod tests {
     use super::*;
 
-    fn label(key: &str, value: &str) -> Label {
+    fn one(key: &str, value: &str) -> Label {
         Label { key: key.into(), value: value.into() }
     }
 
@@ -330,7 +331,7 @@ mod tests {
         let listening = Listening::start(folder.path(), Procfs::default()).unwrap();
         let own = std::process::id();
         for about in [About::Sender, About::All, About::Process(own)] {
-            assert_eq!(tell(folder.path(), about, &[label("step", "12"), label("note", "a = b")]).unwrap(), 1);
+            assert_eq!(tell(folder.path(), about, &[one("step", "12"), one("note", "a = b")]).unwrap(), 1);
         }
         let heard = heard(&listening, 6);
         let told: Vec<_> = heard.iter().map(|one| (one.pid, one.key.as_str(), one.value.as_str())).collect();
@@ -363,7 +364,7 @@ mod tests {
             sender.send_to(message, &listening.path).unwrap();
         }
         wait_for_refusals(&listening, bad.len() as u64);
-        assert_eq!(tell(folder.path(), About::Sender, &[label("step", "")]).unwrap(), 1);
+        assert_eq!(tell(folder.path(), About::Sender, &[one("step", "")]).unwrap(), 1);
         assert_eq!(heard(&listening, 1)[0].value, "");
         assert_eq!(listening.refused(), bad.len() as u64);
     }
@@ -385,9 +386,9 @@ mod tests {
         let listens = UnixDatagram::bind(&other).unwrap();
         let listening = Listening::start(folder.path(), Procfs::default()).unwrap();
         assert!(!left.exists() && other.exists());
-        assert_eq!(tell(folder.path(), About::All, &[label("step", "1")]).unwrap(), 2);
+        assert_eq!(tell(folder.path(), About::All, &[one("step", "1")]).unwrap(), 2);
         drop((listening, listens));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert_eq!(tell(folder.path(), About::All, &[label("step", "1")]).unwrap(), 0);
+        assert_eq!(tell(folder.path(), About::All, &[one("step", "1")]).unwrap(), 0);
     }
 }

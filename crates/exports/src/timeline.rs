@@ -3,6 +3,7 @@
 
 use gpuwhy_model::{Finding, Phase, PhaseName};
 use gpuwhy_questions::Reading;
+use gpuwhy_questions::questions::annotations::HELD_IN;
 use gpuwhy_store::Cells;
 use hashbrown::HashMap;
 
@@ -284,10 +285,10 @@ impl Drawing<'_> {
     }
 
     fn annotations(&self, to: &mut dyn Draw) -> Result<(), ExportError> {
-        const SQL: &str = "SELECT timestamp_ns, duration_ns, session_id, pid, key, key || '=' || value FROM annotations
-            WHERE coalesce(timestamp_ns + duration_ns, ?2) > ?1 AND timestamp_ns < ?2 AND (?3 IS NULL OR pid IS NULL OR pid = ?4)";
+        const SQL: &str =
+            "SELECT timestamp_ns, duration_ns, session_id, pid, key, key || '=' || value FROM annotations WHERE ";
         let mut lanes: HashMap<(Pid, String), u32> = HashMap::new();
-        self.reading.trace.each(SQL, &self.reading.bounds(), |row| {
+        self.reading.trace.each(&[SQL, HELD_IN].concat(), &self.reading.bounds(), |row| {
             let pid = self.hosts.pid(row.integer(2), row.number(3));
             let key = row.text(4).unwrap_or_default().into_owned();
             let next = lanes.len() as u32;

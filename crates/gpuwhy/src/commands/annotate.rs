@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use gpuwhy_agent::annotations::{About, FOLDER, problem, tell};
+use gpuwhy_agent::annotations::{About, FOLDER, label, tell};
 use gpuwhy_model::Label;
 
 use crate::print;
@@ -16,7 +16,7 @@ use crate::print;
 #[derive(Args)]
 pub struct Annotate {
     /// What to tell; may be given several times. An empty value ends what was told before: `step=`.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse, required_unless_present = "stdin")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, required_unless_present = "stdin")]
     label: Vec<Label>,
     /// The process that it is about [default: all of the trace].
     #[arg(long)]
@@ -37,7 +37,7 @@ impl Annotate {
         let mut is_all_told = true;
         if self.stdin {
             for (number, line) in (1..).zip(stdin().lock().lines()) {
-                match parse(&line?) {
+                match label(&line?) {
                     Ok(label) => self.tell(&[label])?,
                     Err(why) => {
                         print::note(&format!("line {number} is not told: {why}"));
@@ -55,10 +55,4 @@ impl Annotate {
             _ => Ok(()),
         }
     }
-}
-
-fn parse(text: &str) -> Result<Label, String> {
-    let (key, value) = text.split_once('=').ok_or("a label is a key and a value: step=12")?;
-    let label = Label { key: key.to_owned(), value: value.to_owned() };
-    problem(&label).map_or(Ok(label), |why| Err(why.to_owned()))
 }

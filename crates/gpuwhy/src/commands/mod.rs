@@ -20,7 +20,6 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use gpuwhy_model::Label;
 use gpuwhy_questions::{Length, Moment, Part};
 
 #[derive(Subcommand)]
@@ -83,15 +82,6 @@ struct When {
 impl When {
     fn part(&self) -> Part {
         Part { trace: None, since: self.since, from: self.from, to: self.to, pid: self.pid, label: self.label.clone() }
-    }
-}
-
-fn parse_label(text: &str) -> Result<Label, String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-            Ok(Label { key: key.to_owned(), value: value.to_owned() })
-        }
-        _ => Err("a label is a key and a value: team=vision".to_owned()),
     }
 }
 

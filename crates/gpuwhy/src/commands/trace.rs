@@ -15,7 +15,6 @@ use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use super::parse_label;
 use super::serving::parse_address;
 use crate::top::{self, About, Plain, Viewing};
 use crate::{findings, print};
@@ -251,6 +250,15 @@ struct Quiet;
 impl Watch for Quiet {
     fn note(&mut self, text: &str) {
         print::note(text);
+    }
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok(Label { key: key.to_owned(), value: value.to_owned() })
+        }
+        _ => Err("a label is a key and a value: team=vision".to_owned()),
     }
 }
 

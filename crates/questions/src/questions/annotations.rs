@@ -65,15 +65,19 @@ pub struct AnnotationSpan {
 /// The version in which they came to be.
 pub const SINCE: u32 = 9;
 
+/// Whether an annotation held in the part between [`bounds`](crate::Reading::bounds), and is about its process.
+pub const HELD_IN: &str = "coalesce(timestamp_ns + duration_ns, ?2) > ?1 AND timestamp_ns < ?2
+  AND (?3 IS NULL OR pid IS NULL OR pid = ?4)";
+
 const KEYS: &str = "
 SELECT key, count(*) AS count, percentile_ns(histogram_of(duration_ns), 0.5) AS p50_ns,
   percentile_ns(histogram_of(duration_ns), 0.99) AS p99_ns, max(duration_ns) AS longest_ns
-FROM annotations WHERE coalesce(timestamp_ns + duration_ns, ?2) > ?1 AND timestamp_ns < ?2 AND (?3 IS NULL OR pid IS NULL OR pid = ?4)
-GROUP BY key ORDER BY count(*) DESC, key LIMIT 100";
+FROM annotations WHERE ";
+const BY_KEY: &str = " GROUP BY key ORDER BY count(*) DESC, key LIMIT 100";
 
 const SPANS: &str = "
-SELECT timestamp_ns, duration_ns, key, value, pid, comm FROM annotations
-WHERE coalesce(timestamp_ns + duration_ns, ?2) > ?1 AND timestamp_ns < ?2 AND (?3 IS NULL OR pid IS NULL OR pid = ?4) AND (?5 IS NULL OR key = ?5)
+SELECT timestamp_ns, duration_ns, key, value, pid, comm FROM annotations WHERE ";
+const IN_ORDER: &str = " AND (?5 IS NULL OR key = ?5)
 ORDER BY CASE WHEN ?6 THEN -coalesce(duration_ns, 0) END, timestamp_ns, key LIMIT ?7 OFFSET ?8";
 
 impl Ask for Annotations {
@@ -91,9 +95,9 @@ impl Ask for Annotations {
         let key = self.key.clone().map_or(Value::Null, Value::Text);
         let page = [self.paging.limit()? + 1, self.paging.offset()?].map(|number| Value::Integer(number as i64));
         let longest = Value::Integer(self.longest.into());
-        let keys = reading.select(KEYS, &reading.bounds())?;
+        let keys = reading.select(&[KEYS, HELD_IN, BY_KEY].concat(), &reading.bounds())?;
         let values = [&reading.bounds()[..], &[key, longest], &page].concat();
-        let mut annotations = reading.select(SPANS, &values)?;
+        let mut annotations = reading.select(&[SPANS, HELD_IN, IN_ORDER].concat(), &values)?;
         let next = self.paging.cut(&mut annotations)?;
         Ok(Annotated { basis, keys, annotations, next })
     }

@@ -1,17 +1,19 @@
-"""Is the rank that others wait for named, and why it is late? Traces small DistributedDataParallel trainings over real
-NCCL, whose ranks share the one GPU (ddp_rank.py), and compares what `gpuwhy explain` says with which rank is held up.
+"""Is the rank that others wait for named, and why it is late? Traces small trainings (DistributedDataParallel and
+fully sharded) over real NCCL, whose ranks share the one GPU (training_rank.py), and compares what `gpuwhy explain` says
+with which rank is held up.
 
-    python3 bench/gpu/stragglers.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--seconds 4] [--seeds 1]
-                                    [--faults none,sleep,...] [--minutes 8] [--ahead 2] [--keep]
+    python3 bench/gpu/stragglers.py [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--ranks 2,4] [--models ddp,fsdp]
+                                    [--seconds 4] [--seeds 1] [--faults none,sleep,...] [--minutes 8] [--ahead 2] [--keep]
 
 A job has the GPU to itself; the next ones import meanwhile, each under its own tracer. Prints the table last and writes
 stragglers.json after each run; with --keep the traces too. Needs root.
 
-    python3 bench/gpu/stragglers.py --report docs/results/gpu-stragglers.json > docs/stragglers.md
+    python3 bench/gpu/stragglers.py --report docs/results/gpu-stragglers*.json > docs/stragglers.md
 """
 
 import argparse
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -57,7 +59,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--job"]:
         return job(*sys.argv[2:])
     if sys.argv[1:2] == ["--report"]:
-        return report_on(Path(sys.argv[2]))
+        return report_on([Path(name) for name in sys.argv[2:]])
     import machine
     import measured_code
 
@@ -66,7 +68,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
-    wanted = [(ranks, fault, seed) for seed in range(options.seeds) for ranks in options.ranks for fault in options.faults]
+    wanted = list(itertools.product(range(options.seeds), options.models, options.ranks, options.faults))
     with ThreadPoolExecutor(1 + options.ahead) as jobs, tempfile.NamedTemporaryFile() as turn:
         run_in_time = lambda wanted: one_run(options, *wanted, turn.name, kept) if time.monotonic() < deadline else None
         for run in filter(None, jobs.map(run_in_time, wanted)):
@@ -86,6 +88,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gpuwhy", type=Path, default=Path(".gpu/gpuwhy"))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
+    parser.add_argument("--models", type=names, default=["ddp"])
     parser.add_argument("--faults", type=names, default=[fault for fault in DOING if fault != "hang"])
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--seeds", type=int, default=1)
@@ -97,12 +100,14 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, turn: str, kept: KeptTraces) -> dict:
+def one_run(
+    options: argparse.Namespace, seed: int, model: str, ranks: int, fault: str, turn: str, kept: KeptTraces
+) -> dict:
     late_rank = (seed + ranks - 1) % ranks
-    run = {"ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}
+    run = {"model": model, "ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
-        job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank), turn]
+        job = [sys.executable, __file__, "--job", str(ranks), str(options.seconds), fault, str(late_rank), turn, model]
         traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *job]
         began = time.monotonic()
         process = subprocess.Popen(traced, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -116,7 +121,7 @@ def one_run(options: argparse.Namespace, ranks: int, fault: str, seed: int, turn
         told = [json.loads(text) for text in stdout.splitlines() if text.startswith('{"rank"')]
         if len(told) != ranks and fault != "hang":
             return {**run, "error": (stderr or stdout)[-1500:]}
-        kept.keep(trace, f"ranks-{ranks}-{fault}-{late_rank}-{seed}")
+        kept.keep(trace, f"{model}-{ranks}-{fault}-{late_rank}-{seed}")
         asked = subprocess.run([str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True)
         if asked.returncode:
             return {**run, "error": asked.stderr[-1500:]}
@@ -152,31 +157,37 @@ def judged(said: list, fault: str, late_rank: int) -> dict:
     return {"is_named": is_named, "is_cause_right": is_cause_right, "is_right": is_named and is_cause_right}
 
 
-def report_on(results: Path) -> int:
+def report_on(files: list[Path]) -> int:
     """The page about them."""
-    kept = json.loads(results.read_text())
-    runs = [{**run, **judged(run.get("said", []), run["fault"], run["late_rank"])} for run in kept["runs"]]
+    reports = [json.loads(file.read_text()) for file in files]
+    runs = [
+        {"model": "ddp", "commit": kept["commit"], **run, **judged(run.get("said", []), run["fault"], run["late_rank"])}
+        for kept in reports
+        for run in kept["runs"]
+    ]
     late, balanced = [run for run in runs if run["fault"] != "none"], [run for run in runs if run["fault"] == "none"]
     count = lambda runs, key: sum(bool(run.get(key)) for run in runs)
-    machine = kept["machine"]
+    machine = reports[0]["machine"]
     print(REPORT.format(
-        build=", ".join(dict.fromkeys(run.get("commit", kept["commit"]) for run in runs)), gpu=machine["gpu"], torch=machine["torch"],
+        build=", ".join(dict.fromkeys(run["commit"] for run in runs)), gpu=machine["gpu"], torch=machine["torch"],
         named=count(late, "is_named"), causes=count(late, "is_right"), late=len(late),
-        silent=count(balanced, "is_right"), balanced=len(balanced), note=f" {kept['note']}" if "note" in kept else ""))
-    print("| ranks | fault | in rank | said first | |\n|---:|---|---:|---|---|")
+        silent=count(balanced, "is_right"), balanced=len(balanced),
+        note="".join(f" {kept['note']}" for kept in reports if "note" in kept)))
+    print("| model | ranks | fault | in rank | said first | |\n|---|---:|---|---:|---|---|")
     for run in runs:
         said = run["said"][0][2] if run.get("said") else run.get("error", "nothing")[:200]
         rank = "" if run["fault"] == "none" else run["late_rank"]
-        print(f"| {run['ranks']} | {run['fault']} | {rank} | {said} | {'right' if run['is_right'] else 'wrong'} |")
+        verdict = "right" if run["is_right"] else "wrong"
+        print(f"| {run['model']} | {run['ranks']} | {run['fault']} | {rank} | {said} | {verdict} |")
     return 0
 
 
 REPORT = """# Ranks that wait for each other
 
-Small trainings with DistributedDataParallel over real NCCL, whose ranks share one GPU. In each, one rank is held up
-for about 30 ms a step, for the reason that the fault is called after, or stops taking part (`hang`). Right: the first
-finding names that rank and what it did, as `straggler` or as that rank's own cause. `bench/gpu/stragglers.py` runs them
-and writes this page.
+Small trainings over real NCCL, whose ranks share one GPU: with DistributedDataParallel (`ddp`) or fully sharded
+(`fsdp`). In each, one rank is held up for about 30 ms a step, for the reason that the fault is called after, or stops
+taking part (`hang`). Right: the first finding names that rank and what it did, as `straggler` or as that rank's own
+cause. `bench/gpu/stragglers.py` runs them and writes this page.
 
 Build {build}; {gpu}, PyTorch {torch}. The rank is named first in {named} of {late} runs, with what it did in {causes}.
 No rank is named in {silent} of {balanced} balanced runs.{note}
@@ -185,16 +196,16 @@ No rank is named in {silent} of {balanced} balanced runs.{note}
 
 def line(run: dict) -> str:
     verdict = "right" if run["is_right"] else "WRONG"
-    start = f"{run['ranks']} ranks, {run['fault']} in {run['late_rank']}, {run.get('steps')} steps, {run.get('wall_s')} s"
+    start = f"{run['model']}, {run['ranks']} ranks, {run['fault']} in {run['late_rank']}, {run.get('steps')} steps, {run.get('wall_s')} s"
     return f"{start}: {verdict} {run.get('error') or run.get('said')}"
 
 
-def job(ranks: str, seconds: str, fault: str, late_rank: str, turn: str) -> int:
+def job(ranks: str, seconds: str, fault: str, late_rank: str, turn: str, model: str) -> int:
     port = str(29000 + os.getpid() % 2000)
-    command = [sys.executable, str(HERE / "ddp_rank.py")]
+    command = [sys.executable, str(HERE / "training_rank.py")]
     ours, theirs = zip(*(socket.socketpair() for _ in range(int(ranks))))
     children = [
-        subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port], stdin=end)
+        subprocess.Popen([*command, str(rank), ranks, seconds, fault, late_rank, port, model], stdin=end)
         for rank, end in enumerate(theirs)
     ]
 

@@ -1,4 +1,4 @@
-"""One rank of a small DistributedDataParallel training. `python3 ddp_rank.py RANK RANKS SECONDS FAULT FAULT_RANK PORT`
+"""One rank of a small training: `python3 training_rank.py RANK RANKS SECONDS FAULT FAULT_RANK PORT ddp|fsdp`
 
 All ranks share the one GPU: NCCL takes them for different hosts by their NCCL_HOSTID. With a FAULT the rank FAULT_RANK is
 late in each step, for the reason that the fault is called after. Standard input is a socket: a byte goes out once all
@@ -17,14 +17,14 @@ TURN = 0
 
 
 def main() -> int:
-    rank, ranks, seconds, fault, fault_rank, port = sys.argv[1:]
+    rank, ranks, seconds, fault, fault_rank, port, kind = sys.argv[1:]
     rank, ranks, seconds = int(rank), int(ranks), float(seconds)
     fault = fault if rank == int(fault_rank) else "none"
     os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
     import torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
+    import training
 
     os.write(TURN, b"r")
     os.read(TURN, 1)
@@ -33,8 +33,7 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.cuda.set_device(0)
     dist.init_process_group("nccl")
-    layers = [torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(6)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[0])
+    model = training.MODELS[kind]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = iter(loader(fault, ranks))
     goes_on = torch.ones(1, device="cuda")

@@ -3,7 +3,7 @@ real GPU with default settings, each with its fault and without, and compares wh
 program's own TRUTH.
 
     python3 bench/gpu/incidents.py --sets a,b [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--seconds 7] [--minutes 9]
-                                   [--seeds 1] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
+                                   [--seeds 1,2] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
                                    [--keep]
 
 Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
@@ -50,7 +50,7 @@ def main() -> int:
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
     for program in programs(options):
-        for seed in range(1, options.seeds + 1):
+        for seed in options.seeds:
             for mode in options.modes:
                 if time.monotonic() > deadline:
                     print(f"out of time before {program.stem}", flush=True)
@@ -71,7 +71,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--seconds", type=float, default=7)
     parser.add_argument("--minutes", type=float, default=9)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=lambda text: [int(one) for one in text.split(",")], default=[1])
     parser.add_argument("--strength", default="strong", choices=["strong", "weak"])
     parser.add_argument("--modes", type=names, default=["fault", "healthy"])
     parser.add_argument("--only", type=names, default=[])

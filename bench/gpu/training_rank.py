@@ -69,7 +69,7 @@ def loader(fault: str, ranks: int):
             row = torch.zeros(64, 512)
             while True:
                 if fault == "loader":
-                    time.sleep(LATE_S * ranks)  # as a slow file server does; ranks that share a GPU are slower
+                    time.sleep(2 * LATE_S * ranks)  # as a slow file server does; ranks that share a GPU are slower
                 yield row
 
     if fault == "loader":

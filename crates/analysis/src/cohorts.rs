@@ -30,11 +30,20 @@ pub(crate) struct Rank {
     /// By how much it was later than half of the ranks, in all operations together. Not what it was later already when it
     /// came out of the operation before.
     pub late_ns: u64,
-    /// From when half of the ranks had asked, or it could have, to when it did.
+    /// From when half of the ranks had asked, or it could have, to when it did. What it is late to at once is one.
     pub late: Vec<Span>,
+    /// To how many operations it was late.
+    pub late_operations: u64,
+    /// To what one wait covers, a rank is late once.
+    waits: BTreeSet<u64>,
 }
 
 impl Rank {
+    fn new(one: &Collective) -> Self {
+        let (number, thread, op) = (one.rank, one.thread, one.op);
+        Self { number, thread, op, late_ns: 0, late: Vec::new(), late_operations: 0, waits: BTreeSet::new() }
+    }
+
     /// The operations to which it came latest.
     pub fn cited(&self) -> Vec<Reference> {
         let mut latest: Vec<&Span> = self.late.iter().collect();
@@ -42,9 +51,20 @@ impl Rank {
         latest.iter().take(CITED).map(|late| RecordKind::Cuda.at(late.to_ns)).collect()
     }
 
-    fn came_late(&mut self, late: Span) {
-        self.late_ns = self.late_ns.saturating_add(late.ns());
-        self.late.push(late);
+    /// How often it was late.
+    pub fn times_late(&self) -> usize {
+        self.waits.len()
+    }
+
+    fn came_late(&mut self, one: &Collective, late: Span) {
+        self.late_operations += 1;
+        self.waits.insert(one.done_ns.unwrap_or(one.start_ns));
+        let known_ns = self.late.last().map_or(0, |last| last.to_ns);
+        self.late_ns = self.late_ns.saturating_add(late.to_ns.saturating_sub(late.from_ns.max(known_ns)));
+        match self.late.last_mut().filter(|last| late.from_ns < last.to_ns) {
+            Some(last) => last.to_ns = last.to_ns.max(late.to_ns),
+            None => self.late.push(late),
+        }
     }
 }
 
@@ -132,8 +152,7 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
         *counts.entry(usual.communicator).or_default() += 1;
         let ranks = cohorts.entry(usual.communicator).or_default();
         for one in asked {
-            let new = || Rank { number: one.rank, thread: one.thread, op: one.op, late_ns: 0, late: Vec::new() };
-            let rank = ranks.entry(one.rank).or_insert_with(new);
+            let rank = ranks.entry(one.rank).or_insert_with(|| Rank::new(one));
             (rank.thread, rank.op) = (one.thread, one.op);
         }
         for one in &asked[half + 1..] {
@@ -143,7 +162,7 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
             let is_sure =
                 clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns.max(TOGETHER_NS));
             if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure) {
-                rank.came_late(late);
+                rank.came_late(one, late);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use gpuwhy_model::{CallClass, OpId, StackId, Standstill, ThreadId};
+use gpuwhy_model::{CallClass, OpId, Phase, PhaseName, StackId, Standstill, ThreadId};
 use gpuwhy_window::Collective;
 
 use crate::situation::Situation;
@@ -50,6 +50,11 @@ pub(crate) struct Stand<'w> {
     pub standstill: Option<&'w Standstill>,
     /// Where in its program, with weights.
     pub stacks: Vec<(StackId, u64)>,
+}
+
+/// Whether ranks may hang in what comes after a program's last work.
+pub fn may_hang(phase: &Phase) -> bool {
+    phase.name == PhaseName::End && phase.span().ns() >= HANG_NS
 }
 
 /// The operations that do not come about, one for each communicator that has any.

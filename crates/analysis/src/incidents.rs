@@ -3,6 +3,7 @@
 use gpuwhy_model::{Explanation, Finding, Severity, Span};
 
 use crate::phases::{WorkSecond, usual};
+use crate::rules;
 
 /// In a shorter run, an incident is a good part of it and found as such.
 const LONG_RUN_NS: u64 = 30_000_000_000;
@@ -80,6 +81,17 @@ pub fn add_incident(explanation: &mut Explanation, incident: Explanation) {
     }
     let after = explanation.findings.iter().filter(is_grave).count();
     explanation.findings.insert(after, Finding { id: String::new(), ..found });
+    renumber(explanation);
+}
+
+/// Adds that the program did not go on any more, which what it did before does not show, by what `whole` says of all of it.
+pub fn add_end(explanation: &mut Explanation, whole: Explanation) {
+    let is_the_end = |finding: &Finding| rules::find(&finding.cause).is_some_and(|rule| rule.is_the_end);
+    let is_new = |finding: &Finding| explanation.findings.iter().all(|known| known.cause != finding.cause);
+    let ends = whole.findings.into_iter().filter(|finding| is_the_end(finding) && is_new(finding));
+    let ends: Vec<Finding> = ends.map(|finding| Finding { id: String::new(), ..finding }).collect();
+    explanation.ruled_out.retain(|line| ends.iter().all(|end| end.cause != line.cause));
+    explanation.findings.splice(..0, ends);
     renumber(explanation);
 }
 

@@ -166,14 +166,15 @@ fn sort(findings: &mut [Finding]) {
 
 /// The grave ones first. What is no problem, like a busy GPU, says more than something that hardly takes any time.
 fn place(finding: &Finding) -> u8 {
-    let is_usual = rules::find(&finding.cause).is_some_and(|rule| rule.is_usual_when_low);
-    let is_little = finding.impact.share < LITTLE || is_usual;
+    let is = |of: fn(&rules::Rule) -> bool| rules::find(&finding.cause).is_some_and(of);
+    let is_little = finding.impact.share < LITTLE || is(|rule| rule.is_usual_when_low);
     match finding.severity {
-        Severity::High => 0,
-        Severity::Medium => 1,
-        Severity::Low if !finding.is_problem => 3,
-        Severity::Low if is_little => 4,
-        Severity::Low => 2,
+        Severity::High if is(|rule| rule.is_the_end) => 0,
+        Severity::High => 1,
+        Severity::Medium => 2,
+        Severity::Low if !finding.is_problem => 4,
+        Severity::Low if is_little => 5,
+        Severity::Low => 3,
     }
 }
 

@@ -3,9 +3,9 @@
 
 mod support;
 
-use gpuwhy_analysis::onset;
+use gpuwhy_analysis::{add_end, onset};
 use gpuwhy_model::{Call, Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
-use gpuwhy_window::{FabricErrors, Host, Window};
+use gpuwhy_window::{Collective, FabricErrors, Host, Window};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -50,6 +50,30 @@ fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
     assert!(chain.iter().any(|what| what.contains("200 of 200 operations")), "{chain:#?}");
     // What holds it up is told with it, and not once more.
     assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
+}
+
+/// Two operations before one wait: the rank is late to both, and the others wait once.
+#[test]
+fn a_rank_that_is_late_to_several_operations_at_once_is_late_once() {
+    let explained = |steps: std::ops::Range<u64>| {
+        let late_ns = move |step: u64, rank: u32| if rank == 2 && steps.contains(&step) { 12 * MS } else { 0 };
+        let mut scene = job(late_ns);
+        let first = scene.window.collectives.rows.clone();
+        for one in &mut scene.window.collectives.rows {
+            one.sequence *= 2;
+        }
+        for one in first {
+            let (start_ns, sequence) = (one.start_ns + 100 * US, one.sequence * 2 + 1);
+            scene.window.collectives.rows.push(Collective { start_ns, sequence, ..one });
+        }
+        scene.explained()
+    };
+    let explanation = explained(0..200);
+    let first = &explanation.findings[0];
+    assert_eq!(first.cause.as_str(), "straggler", "{explanation:#?}");
+    assert!(first.chain.edges().any(|edge| edge.what.contains("400 of 400 operations")), "{first:#?}");
+    assert!((first.impact.share - 0.3).abs() < 0.02, "{first:#?}");
+    assert!(!told(&explained(0..4)).contains(&"straggler"), "eight operations in four steps are no habit");
 }
 
 /// From a step on, the last rank is late.
@@ -229,6 +253,19 @@ fn a_rank_that_does_not_take_part_any_more_leaves_the_others_hanging() {
     assert_eq!((first.cause.as_str(), first.severity), ("collective-hang", Severity::High), "{explanation:#?}");
     assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
     assert!(first.summary.starts_with("Rank 1 of 3 does not take part"), "{}", first.summary);
+}
+
+/// What a job did before says nothing about how it ends.
+#[test]
+fn a_job_that_hangs_in_the_end_is_told_first() {
+    let mut before = job(|_, rank| if rank == 2 { 12 * MS } else { 0 }).explained();
+    let findings = before.findings.len();
+    add_end(&mut before, stuck(|_| {}));
+    assert_eq!((before.findings[0].cause.as_str(), before.findings.len()), ("collective-hang", findings + 1));
+    assert_eq!((before.findings[1].cause.as_str(), before.findings[1].id.as_str()), ("straggler", "f2"));
+    assert!(before.ruled_out.iter().all(|line| line.cause.as_str() != "collective-hang"));
+    add_end(&mut before, stuck(|_| {}));
+    assert_eq!(before.findings.len(), findings + 1, "it is told once");
 }
 
 #[test]

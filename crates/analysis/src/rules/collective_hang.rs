@@ -36,6 +36,7 @@ use crate::words::{duration, rounded, share};
 pub const RULE: Rule = Rule {
     needs: &[CallClass::Collective],
     explains_away: &["straggler"],
+    is_the_end: true,
     ..Rule::new(
         "collective-hang",
         "Ranks wait for an operation that does not come",

@@ -54,6 +54,8 @@ pub struct Rule {
     pub(crate) meanwhile: &'static [Did],
     /// False for what is as it should be and only explains.
     pub is_problem: bool,
+    /// Whether nothing goes on once it is there: it comes before what else was found.
+    pub is_the_end: bool,
     /// Whether a finding of low severity is usual on any machine, however much time it takes.
     pub is_usual_when_low: bool,
     pub(crate) check: Check,
@@ -71,6 +73,7 @@ impl Rule {
             explains_its_line: &[],
             meanwhile: &[],
             is_problem: true,
+            is_the_end: false,
             is_usual_when_low: false,
             check,
         }

@@ -88,7 +88,7 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 
 fn late<'c>(window: &Window, cohort: &'c Cohort) -> Option<&'c Rank> {
     let late = cohort.latest()?;
-    let is_habit = cohort.operations >= LEAST_OPERATIONS && late.late.len() >= LEAST_LATE;
+    let is_habit = cohort.operations >= LEAST_OPERATIONS && late.times_late() >= LEAST_LATE;
     let is_new = |least_ns| late.late.iter().filter(|late| late.ns() > least_ns).count() >= LEAST_NEW;
     let is_told = is_habit || window.unusual_ns.is_some_and(is_new);
     (is_told && late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
@@ -152,7 +152,7 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
     let came = format!(
         "rank {} of {of}, {last_name}, asked after half of the ranks in {} of {} operations, by {} in all{also}",
         last.number,
-        last.late.len(),
+        last.late_operations,
         cohort.operations,
         duration(last.late_ns)
     );
@@ -172,8 +172,8 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
         culprit: Some(thread_culprit(situation, last.thread, format!("rank {} of {of}, {doing}", last.number))),
         fix: own.as_ref().map_or_else(|| advice(FIX), |own| own.fix.clone()),
         places: late.places.clone(),
-        calls_affected: last.late.len() as u64,
-        backing: Backing { share: 1.0, records: last.late.len() as u64 },
+        calls_affected: last.late_operations,
+        backing: Backing { share: 1.0, records: last.late_operations },
         most_severe: if late.is_shared { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))

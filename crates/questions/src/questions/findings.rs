@@ -76,6 +76,14 @@ impl Ask for Findings {
             let incident = gpuwhy_analysis::explain(&Window { unusual_ns: Some(onset.unusual_ns), ..window });
             gpuwhy_analysis::add_incident(&mut explanation, incident);
         }
+        if let (Some(steady), Some(end)) = (steady, phases.last())
+            && !window.collectives.rows.is_empty()
+            && gpuwhy_analysis::may_hang(end)
+        {
+            asked.go_on()?;
+            let scope = Scope { from_ns: Some(steady.from_ns), to_ns: Some(end.to_ns), ..reading.scope };
+            gpuwhy_analysis::add_end(&mut explanation, gpuwhy_analysis::explain(&reading.window_of(&scope)?));
+        }
         explanation.window = reading.span;
         if steady.is_some() {
             explanation.gpus.iter_mut().for_each(|gpu| gpu.phase = PhaseName::Steady.as_str().to_owned());

@@ -121,7 +121,7 @@ def one_run(
         told = [json.loads(text) for text in stdout.splitlines() if text.startswith('{"rank"')]
         if len(told) != ranks and fault != "hang":
             return {**run, "error": (stderr or stdout)[-1500:]}
-        kept.keep(trace, f"{model}-{ranks}-{fault}-{late_rank}-{seed}")
+        kept.keep(trace, f"{model}-{ranks}-{fault}-{late_rank}-{seed}-{process.pid}")
         asked = subprocess.run([str(options.gpuwhy), "explain", str(trace), "--json"], capture_output=True, text=True)
         if asked.returncode:
             return {**run, "error": asked.stderr[-1500:]}

@@ -51,6 +51,11 @@ impl Rank {
         latest.iter().take(CITED).map(|late| RecordKind::Cuda.at(late.to_ns)).collect()
     }
 
+    /// How late it was at a time, on average.
+    pub fn at_a_time_ns(&self) -> u64 {
+        self.late_ns / self.late.len().max(1) as u64
+    }
+
     /// How often it was late.
     pub fn times_late(&self) -> usize {
         self.waits.len()

@@ -76,6 +76,16 @@ fn a_rank_that_is_late_to_several_operations_at_once_is_late_once() {
     assert!(!told(&explained(0..4)).contains(&"straggler"), "eight operations in four steps are no habit");
 }
 
+#[test]
+fn a_rank_that_is_late_by_little_at_a_time_is_low() {
+    let severity = |late_ns: u64| {
+        let explanation = job(|_, rank| if rank == 2 { late_ns } else { 0 }).explained();
+        explanation.findings.iter().find(|finding| finding.cause.as_str() == "straggler").map(|found| found.severity)
+    };
+    assert_eq!(severity(3 * MS), Some(Severity::Low));
+    assert_eq!(severity(5 * MS), Some(Severity::Medium));
+}
+
 /// From a step on, the last rank is late.
 fn late_from(step: u64) -> Window {
     job(|now, rank| if rank == 2 && now >= step { 12 * MS } else { 0 }).finished()

@@ -14,7 +14,7 @@
 //! much later to the next: that is not its own doing. Operations of which not all ranks were seen say nothing, and neither
 //! do delays between hosts whose clocks may be off by as much. A rank that was late a few times has no habit of it, unless
 //! these were the last times, and ranks came together before. One that waited for a CPU which other ranks had, or for its
-//! own GPU, is low: they may have taken turns.
+//! own GPU, is low: they may have taken turns. So is one that is 4 ms late at a time or less: not all CPUs are equally fast.
 //!
 //! # How to fix it
 //! Look at that rank: its own cause is the end of the chain. Where it has more work than the others, share the work out
@@ -58,6 +58,9 @@ const ALSO_LATE: f64 = 0.5;
 
 /// A rank that costs others less of their time is as good as the others.
 const LEAST_SHARE: f64 = 0.025;
+
+/// A rank that is later at a time, on average, has more to do than others or is held up.
+const LEAST_AT_A_TIME_NS: u64 = 4_000_000;
 
 const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do than the others."];
 
@@ -174,7 +177,11 @@ fn waits(case: &JobCase<'_, '_>, late: &Late<'_>, rank: &Rank) -> Option<Verdict
         places: late.places.clone(),
         calls_affected: last.late_operations,
         backing: Backing { share: 1.0, records: last.late_operations },
-        most_severe: if late.is_shared { Severity::Low } else { Severity::High },
+        most_severe: if late.is_shared || last.at_a_time_ns() <= LEAST_AT_A_TIME_NS {
+            Severity::Low
+        } else {
+            Severity::High
+        },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use gpuwhy_store::{Limits, Trace, Value};
 use gpuwhy_testbed::{Ranks, Undisturbed};
 use serde_json::Value as Json;
-use support::{Place, Tracing, gpuwhy, needs_root, output, wait_until};
+use support::{Place, Tracing, gpuwhy, needs_root, number_so_far, output, wait_until};
 
 const RANKS: usize = 3;
 const HANG: &str = "collective-hang";
@@ -37,8 +37,17 @@ fn ranks_at_work(file: &Path) -> Option<Vec<i32>> {
 /// A hang is told with all that there is to say when it is this old.
 const TOLD_WITHIN_NS: u64 = 10_000_000_000;
 
-/// What is told of a job that waits for this cause, while it does, once it is whole or late, and the process of its second rank.
-fn told(place: &Place, job: &Command, cause: &str, is_whole: impl Fn(&Json) -> bool) -> (Json, i32) {
+fn is_hang(finding: &Json) -> bool {
+    finding["cause"] == HANG
+}
+
+/// The finding that is wanted of a job, told while it runs, once it is whole or late, and its second rank's process.
+fn told(
+    place: &Place,
+    job: &Command,
+    is_wanted: impl Fn(&Json) -> bool,
+    is_whole: impl Fn(&Json) -> bool,
+) -> (Json, i32) {
     let file = place.file();
     let mut command = gpuwhy(&["trace", "--live", "never", "--out", file.to_str().unwrap(), "--"]);
     command.arg(job.get_program()).args(job.get_args()).env("LD_LIBRARY_PATH", place.testbed.dir());
@@ -51,7 +60,7 @@ fn told(place: &Place, job: &Command, cause: &str, is_whole: impl Fn(&Json) -> b
         let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--json"]));
         let explanation: Json = serde_json::from_str(&said).ok()?;
         let findings = explanation["findings"].as_array()?;
-        let found = findings.iter().find(|finding| finding["cause"] == cause)?;
+        let found = findings.iter().find(|&finding| is_wanted(finding))?;
         let is_late = found["impact"]["lost_ns"].as_u64()? > TOLD_WITHIN_NS;
         (is_whole(found) || is_late).then(|| found.clone())
     });
@@ -65,7 +74,7 @@ fn root_a_rank_that_stops_leaves_the_others_hanging_and_is_named() {
     needs_root();
     let place = Place::new();
     let job = Ranks { ranks: RANKS as u32, rounds: 100_000, late_ms: 1, stops_at: 30, ..Ranks::default() };
-    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()), HANG, |_| true);
+    let (hang, stopped) = told(&place, &job.command(&place.testbed, &place.testbed.ranks()), is_hang, |_| true);
     assert_eq!((&hang["culprit"]["pid"], &hang["severity"]), (&stopped.into(), &"high".into()), "{hang:#}");
     assert_ne!(hang["victim"]["pid"], stopped, "{hang:#}");
 }
@@ -87,7 +96,7 @@ fn hangs(kind: &str, summary: &str, has_culprit: bool) {
     let job = python_job(&place, &[kind, &RANKS.to_string()]);
     let source = std::fs::read_to_string(program()).unwrap();
     let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {kind}"))).unwrap();
-    let (hang, second) = told(&place, &job, HANG, |hang| has_line_of_each_rank(hang, line));
+    let (hang, second) = told(&place, &job, is_hang, |hang| has_line_of_each_rank(hang, line));
     let (said, culprit) = (hang["summary"].as_str().unwrap(), &hang["culprit"]["pid"]);
     assert!(said.contains(summary), "{hang:#}");
     assert_eq!(culprit, &if has_culprit { Json::from(second) } else { Json::Null }, "{hang:#}");
@@ -136,14 +145,13 @@ fn root_a_rank_that_becomes_late_is_told_while_the_job_runs() {
     needs_root();
     let (place, machine) = (Place::new(), Undisturbed::since_now());
     let job = python_job(&place, &["sleeps", &RANKS.to_string(), "30", "4000", "300"]);
-    let (late, second) = told(&place, &job, "straggler", |late| late["severity"] != "low");
+    let since = "SELECT min(timestamp_ns) FROM nccl_events WHERE rank = 1 AND seq = 300";
+    let since_ns = || number_so_far(&place.file(), since);
+    // Whoever is late before that is so for want of a CPU.
+    let told_after_ns = |late: &Json| Some(late["during"]["to_ns"].as_i64()? - since_ns()?);
+    let is_wanted = |late: &Json| late["cause"] == "straggler" && told_after_ns(late).is_some_and(|after| after > 0);
+    let (late, second) = told(&place, &job, is_wanted, |late| late["severity"] != "low");
     let is_so = late["culprit"]["pid"] == second && late["severity"] != "low";
     machine.expect("who becomes late", is_so.then_some(()).ok_or_else(|| format!("{late:#}")));
-    let trace = Trace::open(place.file()).unwrap();
-    let since = "SELECT min(timestamp_ns) FROM nccl_events WHERE rank = 1 AND seq = 300";
-    let answer = trace.query(since, &Limits::default()).unwrap();
-    let Value::Integer(since_ns) = answer.rows[0][0] else { panic!("{:?}", answer.rows) };
-    let told_ns = late["during"]["to_ns"].as_i64().unwrap();
-    eprintln!("told {} ms after: {}", (told_ns - since_ns) / 1_000_000, late["summary"]);
-    assert!(told_ns > since_ns, "{late:#}");
+    eprintln!("told {} ms after: {}", told_after_ns(&late).unwrap() / 1_000_000, late["summary"]);
 }

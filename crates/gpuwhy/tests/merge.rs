@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gpuwhy_store::apart::{forget, on_another_host};
-use gpuwhy_testbed::{SCENARIOS, Setup, Undisturbed};
+use gpuwhy_testbed::{SCENARIOS, Setup, Undisturbed, left_out};
 use serde_json::Value;
 use support::{Finished, Place, Tracing, gpuwhy, needs_root, output};
 
@@ -75,23 +75,37 @@ fn root_the_late_rank_of_another_host_is_named_although_its_clock_is_off() {
 fn is_named(explanation: &Value, file: &Path) -> bool {
     let first = &explanation["findings"][0];
     let summary = first["summary"].as_str().unwrap();
-    // Beside busy neighbours it waits for a CPU longer than it computes, by the kernel's own clocks.
-    let queued = "SELECT sum(runqueue_ns) * 5 > sum(wall_ns) FROM thread_times WHERE comm = 'other-rank'";
-    let is_queued = Finished::open(file, Vec::new()).number(queued) == 1;
+    // Beside busy neighbours it waits for a CPU longer than it computes.
+    let is_queued = is_queued(file, "other-rank", 5);
     let own_cause =
         first["where"].to_string().contains("compute_more") || (is_queued && summary.contains("waiting for a CPU"));
     first["cause"] == "straggler" && first["culprit"]["host"] == "node-b" && summary.contains("on node-b") && own_cause
 }
 
+/// Whether a rank's thread waits for a CPU for more than one of so many parts of its time, by the kernel's own clocks.
+fn is_queued(file: &Path, thread: &str, parts: u32) -> bool {
+    let queued = format!(
+        "SELECT coalesce(sum(runqueue_ns) * {parts} > sum(wall_ns), 0) FROM thread_times WHERE comm = '{thread}'"
+    );
+    Finished::open(file, Vec::new()).number(&queued) == 1
+}
+
 #[test]
 fn root_balanced_ranks_of_two_hosts_have_no_straggler() {
     needs_root();
-    let place = Place::new();
+    let (place, machine) = (Place::new(), Undisturbed::since_now());
     let files = traced_apart(&place, true);
     on_another_host(&files[1], "node-b", 3 * SECOND_NS).unwrap();
-    let explanation = explained(&merged(&place, &files).0);
-    let found: Vec<&Value> = explanation["findings"].as_array().unwrap().iter().map(|one| &one["cause"]).collect();
-    assert!(!found.contains(&&Value::from("straggler")), "{explanation:#}");
+    let (out, said) = merged(&place, &files);
+    let explanation = explained(&out);
+    let is_grave = |one: &Value| one["cause"] == "straggler" && one["severity"] != "low";
+    let is_balanced = !explanation["findings"].as_array().unwrap().iter().any(is_grave);
+    // Half of what makes a rank that is late a grave matter.
+    if !is_balanced && ["scenario", "other-rank"].iter().any(|thread| is_queued(&out, thread, 40)) {
+        return left_out("balanced ranks of two hosts: one of them waits for a CPU");
+    }
+    let is_so = is_balanced.then_some(()).ok_or_else(|| format!("{said}{explanation:#}"));
+    machine.expect("balanced ranks of two hosts", is_so);
 }
 
 #[test]

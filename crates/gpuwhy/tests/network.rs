@@ -14,6 +14,8 @@ const CLIENT: &str = "10.77.0.1";
 const SERVER: &str = "10.77.0.2";
 const PORT: &str = "9000";
 const SECONDS: &str = "5";
+/// Segments that are sent again on a good link before anybody has said that they came.
+const MOST_ASKED_AGAIN: i64 = 4;
 
 /// Two hosts with a cable between them.
 struct Hosts {
@@ -143,7 +145,10 @@ fn root_a_server_that_is_late_on_a_good_link_is_not_blamed_on_the_network() {
     let (hosts, place) = (Hosts::new(), Place::new());
     let (explanation, trace) = explained(&hosts, &place, 20);
     assert_eq!(explanation["findings"][0]["cause"], "net-wait", "{explanation:#}");
-    assert_eq!(trace.number("SELECT count(*) FROM tcp_events"), 0);
+    assert!(found(&explanation, "tcp-retransmit").is_none(), "{explanation:#}");
+    // Where nobody has a CPU for long, TCP asks whether something was lost by sending it again.
+    let again = trace.number("SELECT count(*) FROM tcp_events");
+    assert!(again <= MOST_ASKED_AGAIN, "{again}");
 }
 
 /// Two ranks of a job on two hosts: what is told of them, and the process of the second one.
@@ -189,6 +194,5 @@ fn root_segments_that_are_sent_again_although_they_came_are_no_loss() {
     assert!(again >= 20, "{again}");
     let trace = Finished::open(&place.file(), Vec::new());
     let lost = trace.number("SELECT count(*) FROM tcp_events");
-    // Of the first ones nobody has said yet that they came.
-    assert!(lost <= 4, "{lost} of {again}");
+    assert!(lost <= MOST_ASKED_AGAIN, "{lost} of {again}");
 }

@@ -5,7 +5,7 @@ mod support;
 
 use gpuwhy_testbed::Workload;
 use support::script::Script;
-use support::{Place, gpuwhy, needs_root, output, traced, wait_until};
+use support::{Place, gpuwhy, needs_root, number_so_far, output, traced, wait_until};
 
 #[test]
 fn root_names_with_quotes_newlines_escape_codes_and_bad_text_are_kept_and_shown_safely() {
@@ -76,25 +76,37 @@ libc.prctl(15, b'after'); cuda.cuLaunchKernel(); say('renamed'); wait()";
     assert_eq!(finished.number("SELECT count(*) FROM cuda_events WHERE comm = 'after'"), 2);
 }
 
-/// Rounds of threads of which each makes three calls to each of three functions, and ends.
+/// The counters of so many threads are written before the next ones need them.
+const THREADS_OF_ROUND: usize = 1000;
+
+/// Threads of which each makes three calls to each of three functions, and ends. They come in rounds: the next one when
+/// the file has all counts of the last one.
 fn all_are_counted(threads: i64, at_once: i64) {
     const SHORT_LIVED: &str = "cuda = ctypes.CDLL(sys.argv[1])
 def calls():
     for _ in range(3): cuda.cuLaunchKernel(), cuda.cuStreamSynchronize(), cuda.cuMemFree_v2()
 say('ready'); wait()
-total, at_once = int(sys.argv[2]), int(sys.argv[3])
-for _ in range(total // at_once):
+total, at_once, of_round = (int(number) for number in sys.argv[2:])
+for made in range(at_once, total + 1, at_once):
     threads = [threading.Thread(target=calls) for _ in range(at_once)]
     for thread in threads: thread.start()
-    for thread in threads: thread.join()";
+    for thread in threads: thread.join()
+    if made % of_round == 0: say(made); wait()";
     let place = Place::new();
     let library = place.testbed.libcuda();
-    let arguments = [library.to_str().unwrap(), &threads.to_string(), &at_once.to_string()];
+    let numbers = [threads, at_once, THREADS_OF_ROUND as i64].map(|number| number.to_string());
+    let arguments = [library.to_str().unwrap(), &numbers[0], &numbers[1], &numbers[2]];
     let mut script = Script::python(SHORT_LIVED, &arguments);
     script.wait_for("ready");
     let mut tracing = place.trace(&["-p", &script.pid().to_string()]);
     tracing.wait_ready();
     script.say("go");
+    let counted = || number_so_far(&place.file(), "SELECT sum(count) FROM call_stats");
+    for made in (0..=threads).step_by(THREADS_OF_ROUND).skip(1) {
+        script.wait_for(&made.to_string());
+        wait_until("the calls of a round are counted", || counted().filter(|count| *count >= made * 9));
+        script.say("go");
+    }
     assert!(script.finish().success());
     let finished = tracing.wait_finished().1;
     for reason in ["uncounted", "no_thread_state", "life_ring_full", "ring_full"] {

@@ -115,7 +115,7 @@ fn root_ctrl_z_gives_the_terminal_back_and_the_screen_returns_on_continue() {
     wait_until("it stops", || is_stopped().then_some(()));
     watched.terminal.wait_for(LEAVE_SCREEN);
     assert!(watched.terminal.is_in_order());
-    let stopped_at = watched.terminal.output().len();
+    let stopped_at = watched.terminal.written();
     watched.terminal.signal(libc::SIGCONT);
     watched.terminal.wait_after(stopped_at, ENTER_SCREEN).wait_after(stopped_at, "cuLaunchKernel");
     watched.terminal.press("q");
@@ -127,7 +127,7 @@ fn root_trace_on_a_terminal_shows_the_same_and_follows_its_size() {
     needs_root();
     let mut watched = Watched::start(&["trace", "--out", "FILE"], 40, 10);
     watched.terminal.wait_for(ENTER_SCREEN).wait_for("3 Findings");
-    let small = watched.terminal.output().len();
+    let small = watched.terminal.written();
     watched.terminal.resize(120, 40);
     watched.terminal.wait_after(small, "1 Threads").wait_after(small, "cuLaunchKernel");
     watched.terminal.press("\u{3}");

@@ -126,7 +126,7 @@ fn more_questions_than_there_is_room_for_are_refused() {
 
 #[test]
 fn slow_loris_costs_a_place_for_a_while_only() {
-    let short = Duration::from_millis(500);
+    let short = Duration::from_secs(3);
     let patience = Patience { head: short, body: short, ..Patience::default() };
     let served = Start { patience, ..Start::default() }.serve();
     let mut heads: Vec<_> = (0..50).map(|_| served.connect()).collect();
@@ -273,7 +273,7 @@ mod tls {
 
     #[test]
     fn a_handshake_that_does_not_come_holds_up_nobody() {
-        let short = Patience { handshake: Duration::from_millis(300), ..Patience::default() };
+        let short = Patience { handshake: Duration::from_secs(3), ..Patience::default() };
         let (served, certificate, _folder) = served(short);
         let mut silent: Vec<_> = (0..300).map(|_| served.connect()).collect();
         let mut stream = connect(&served, certificate);

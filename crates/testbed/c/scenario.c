@@ -70,7 +70,7 @@ static void run(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t started_ns;
+    uint64_t started_ns, elapsed_ns;
 
     parse_options(argc, argv);
     prepare();
@@ -81,7 +81,10 @@ int main(int argc, char **argv)
     if (options.fault->begin)
         options.fault->begin();
     run();
-    print_truth(dispatchers, options.threads, monotonic_ns() - started_ns);
+    elapsed_ns = monotonic_ns() - started_ns;
+    if (options.fault->end)
+        options.fault->end();
+    print_truth(dispatchers, options.threads, elapsed_ns);
     // Other threads may hold locks that an orderly exit would wait for.
     _exit(0);
 }

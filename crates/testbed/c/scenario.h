@@ -48,6 +48,7 @@ struct fault {
     void (*launch)(struct dispatcher *dispatcher);           // in place of cuLaunchKernel
     void (*launch_all)(struct dispatcher *dispatcher);       // in place of all launches of a step
     void (*end_step)(struct dispatcher *dispatcher);
+    void (*end)(void); // when all dispatch threads are done
 };
 
 extern struct options options;

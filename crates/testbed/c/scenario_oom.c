@@ -33,16 +33,18 @@ static NOINLINE void work(void)
 }
 
 static int worker;
+static bool has_ended;
 
-static void look_after_worker(void)
+// One that has ended is kept until the run is over, so that whoever looks at the processes finds it.
+static void look_after_worker(int flags)
 {
-    int status;
+    siginfo_t end = {0};
 
-    if (waitpid(worker, &status, WNOHANG) != worker)
+    if (has_ended || waitid(P_PID, worker, &end, WEXITED | WNOWAIT | flags) != 0 || end.si_pid != worker)
         return;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+    has_ended = true;
+    if (end.si_code == CLD_KILLED && end.si_status == SIGKILL)
         blame_process(worker);
-    worker = -1;
 }
 
 // One worker, when a third of the time is over.
@@ -50,12 +52,20 @@ static void employ_worker(struct dispatcher *dispatcher)
 {
     (void)dispatcher;
     if (worker > 0)
-        look_after_worker();
+        look_after_worker(WNOHANG);
     if (worker != 0 || share_done() < 0.33)
         return;
     worker = fork();
     if (worker == 0)
         work();
+}
+
+static void dismiss_worker(void)
+{
+    if (worker <= 0)
+        return;
+    look_after_worker(0);
+    waitpid(worker, NULL, 0);
 }
 
 static void prepare(void)
@@ -64,4 +74,4 @@ static void prepare(void)
         fail("--cgroup is missing");
 }
 
-const struct fault oom = {.name = "oom", .prepare = prepare, .end_step = employ_worker};
+const struct fault oom = {.name = "oom", .prepare = prepare, .end_step = employ_worker, .end = dismiss_worker};

@@ -277,6 +277,13 @@ pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The number that a statement gives of a file that is written meanwhile, once there is one.
+pub fn number_so_far(file: &Path, sql: &str) -> Option<i64> {
+    let limits = Limits { time: LIMIT, ..Limits::default() };
+    let Answer { rows, .. } = Trace::open(file).ok()?.query(sql, &limits).ok()?;
+    if let Value::Integer(number) = rows.first()?.first()? { Some(*number) } else { None }
+}
+
 /// What SQLite itself says about a file, without our guard.
 pub fn integrity(file: &Path) -> String {
     let connection = rusqlite::Connection::open(file).unwrap();

@@ -64,9 +64,17 @@ impl OnTerminal {
         String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
     }
 
+    /// How many bytes were written so far. The last ones may be the first part of a character.
+    pub fn written(&self) -> usize {
+        self.output.lock().unwrap().len()
+    }
+
     /// Waits until these words were written after so many bytes.
     pub fn wait_after(&self, start: usize, words: &str) -> &Self {
-        wait_until(&format!("{words:?} on the terminal"), || self.output()[start..].contains(words).then_some(()));
+        wait_until(&format!("{words:?} on the terminal"), || {
+            let output = self.output.lock().unwrap();
+            output[start..].windows(words.len()).any(|written| written == words.as_bytes()).then_some(())
+        });
         self
     }
 

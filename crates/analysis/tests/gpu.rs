@@ -4,7 +4,7 @@
 mod support;
 
 use gpuwhy_model::{Evidence, GpuTime, ProcessId, Severity, Span, TargetKind, WaitReason};
-use gpuwhy_window::{Device, GpuWord, Window};
+use gpuwhy_window::{Device, GpuHealth, GpuWord, Window, Xid};
 use support::*;
 
 /// Steps of 10 ms: the GPU is given work at once, somebody waits for it from 2 to 5 ms, and nobody asks for more until the
@@ -215,4 +215,45 @@ fn a_gpu_that_nobody_waits_for_is_idle_while_nothing_is_asked_of_it_for_long() {
     let finding = only(&explanation, "host-compute");
     assert!((finding.impact.share - 0.4).abs() < 0.05, "{finding:#?}");
     assert_eq!(explanation.gpus[0].idle_because[0].why, "its own code ran");
+}
+
+/// What is told of a GPU, with how grave it is.
+fn severity(window: &Window, cause: &str) -> Option<Severity> {
+    let explanation = gpuwhy_analysis::explain(window);
+    explanation.findings.iter().find(|finding| finding.cause.as_str() == cause).map(|finding| finding.severity)
+}
+
+#[test]
+fn a_gpu_that_is_held_down_is_as_grave_as_it_is_slow() {
+    let told = |held_down: u64, speed: Option<f64>| {
+        let mut window = half_idle();
+        let health = GpuHealth { moments: 100, held_down, reasons: 0x40, speed, memory_errors: 0 };
+        window.gpu_health.insert(Device::default(), health);
+        severity(&window, "gpu-throttled")
+    };
+    assert_eq!(told(100, Some(0.5)), Some(Severity::High));
+    assert_eq!(told(60, Some(0.85)), Some(Severity::Medium));
+    assert_eq!(told(60, Some(0.99)), Some(Severity::Low));
+    assert_eq!(told(60, None), Some(Severity::Low), "nobody knows what it costs");
+    assert_eq!(told(5, Some(0.5)), None, "a few moments");
+    assert_eq!(severity(&half_idle(), "gpu-throttled"), None);
+}
+
+#[test]
+fn a_fault_of_the_gpu_is_grave_and_one_of_the_program_less_so() {
+    let told = |code: u32| {
+        let mut window = half_idle();
+        window.xids = vec![Xid { at_ns: START_NS + S, host: 0, device: "0".to_owned(), code, pid: Some(4711) }; 2];
+        let explanation = gpuwhy_analysis::explain(&window);
+        let found = explanation.findings.into_iter().find(|finding| finding.cause.as_str() == "gpu-fault").unwrap();
+        (found.severity, found.summary)
+    };
+    let (severity, said) = told(79);
+    assert_eq!(severity, Severity::High);
+    assert_eq!(said, "GPU 0 reported Xid 79 (it has fallen off the bus), 2 times while python (4711) used it.");
+    assert_eq!(told(31).0, Severity::Medium);
+    assert_eq!(told(9999).0, Severity::High);
+    let mut window = half_idle();
+    window.gpu_health.insert(Device::default(), GpuHealth { memory_errors: 3, ..GpuHealth::default() });
+    assert_eq!(self::severity(&window, "gpu-fault"), Some(Severity::High));
 }

@@ -3,11 +3,12 @@
 
 mod support;
 
+use std::io::Write;
 use std::time::Duration;
 
-use gpuwhy_testbed::LaunchLoop;
+use gpuwhy_testbed::{LaunchLoop, left_out};
 use serde_json::Value;
-use support::{Finished, Place, Tracing, gpuwhy, needs_root, output};
+use support::{Finished, Place, Tracing, gpuwhy, needs_root, number_so_far, output, wait_until};
 
 /// A program that launches now and then on a GPU that says this of itself.
 fn traced(place: &Place, fake_nvml: &str) -> Finished {
@@ -26,11 +27,64 @@ fn traced(place: &Place, fake_nvml: &str) -> Finished {
     finished
 }
 
-fn ledger(place: &Place) -> Value {
+fn explained(place: &Place) -> Value {
     let (code, said, log) = output(gpuwhy(&["explain", place.file().to_str().unwrap(), "--phase", "all", "--json"]));
     assert_eq!(code, 0, "{log}");
-    let explanation: Value = serde_json::from_str(&said).unwrap();
-    explanation["gpus"][0].clone()
+    serde_json::from_str(&said).unwrap()
+}
+
+fn ledger(place: &Place) -> Value {
+    explained(place)["gpus"][0].clone()
+}
+
+fn found(explanation: &Value, cause: &str) -> Option<Value> {
+    explanation["findings"].as_array().unwrap().iter().find(|finding| finding["cause"] == cause).cloned()
+}
+
+const HEAT: u32 = 0x20;
+const POWER_CAP: u32 = 0x04;
+
+#[test]
+fn root_a_gpu_that_is_held_down_by_heat_is_told_and_one_at_its_power_limit_is_not() {
+    needs_root();
+    let place = Place::new();
+    traced(&place, &format!("95 1 {HEAT} 990 1980"));
+    let explanation = explained(&place);
+    let finding = found(&explanation, "gpu-throttled").unwrap_or_else(|| panic!("{explanation:#}"));
+    assert_eq!(finding["severity"], "high", "{finding:#}");
+    let summary = finding["summary"].as_str().unwrap();
+    assert!(
+        summary.contains("GPU 0") && summary.contains("heat") && summary.contains("50 % of its speed"),
+        "{summary}"
+    );
+    let place = Place::new();
+    traced(&place, &format!("95 1 {POWER_CAP} 1500 1980"));
+    assert_eq!(found(&explained(&place), "gpu-throttled"), None);
+}
+
+#[test]
+fn root_a_fault_in_the_kernels_log_is_told_with_the_process_that_suffers() {
+    needs_root();
+    let Ok(mut log) = std::fs::OpenOptions::new().write(true).open("/dev/kmsg") else {
+        return left_out("faults of GPUs: nobody may write to the kernel's log here");
+    };
+    let place = Place::new();
+    let mut running = LaunchLoop::new(&place.testbed).rate(500.0).start().unwrap();
+    let pid = running.pid();
+    let mut tracing = place.trace(&["-p", &pid.to_string()]);
+    tracing.wait_ready();
+    running.go().unwrap();
+    let stored = "SELECT count(*) FROM sample_values WHERE name = 'host.memory.available'";
+    wait_until("samplers are at work", || number_so_far(&place.file(), stored).filter(|count| *count > 0));
+    let line = format!("<3>NVRM: Xid (PCI:0000:65:00): 79, pid={pid}, name=fake, GPU has fallen off the bus.\n");
+    log.write_all(line.as_bytes()).unwrap();
+    running.slice(Duration::from_secs(1)).unwrap();
+    let finding = wait_until("the fault is told", || found(&explained(&place), "gpu-fault"));
+    assert_eq!((&finding["severity"], &finding["victim"]["pid"]), (&"high".into(), &pid.into()), "{finding:#}");
+    let summary = finding["summary"].as_str().unwrap();
+    assert!(summary.contains("Xid 79 (it has fallen off the bus)"), "{summary}");
+    running.finish().unwrap();
+    tracing.wait_finished();
 }
 
 #[test]

@@ -113,6 +113,10 @@ families! {
     LOST: Counter "gpuwhy_tracer_lost_records_total" ["reason"];
     /// Rows that somebody missed who was too slow for them.
     LOST_ROWS: Counter "gpuwhy_tracer_lost_rows_total" ["sink"];
+    /// Requests to an OpenTelemetry receiver that failed. They are tried again.
+    OTLP_FAILED: Counter "gpuwhy_otlp_failed_requests_total" [];
+    /// Numbers and findings that no OpenTelemetry receiver took, by what they are.
+    OTLP_LOST: Counter "gpuwhy_otlp_lost_total" ["signal"];
     /// Series that are kept for these metrics.
     SERIES: Gauge "gpuwhy_metrics_series" [];
     /// The most that are kept. What comes then is summed up under the label `overflow`.

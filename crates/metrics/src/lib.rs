@@ -12,4 +12,4 @@ mod registry;
 
 pub use families::{FAMILIES, Family, Kind};
 pub use format::Format;
-pub use registry::{MOST_SERIES, OVERFLOW, Registry, Shared};
+pub use registry::{BOUNDS_NS, MOST_SERIES, OVERFLOW, Registry, Series, Shared};

@@ -14,7 +14,7 @@ pub const MOST_SERIES: usize = 10_000;
 pub const OVERFLOW: &str = "overflow";
 
 /// Upper bounds of the buckets in ns: powers of four from 1 us to 4.3 s.
-pub(crate) const BOUNDS_NS: [u64; 12] = {
+pub const BOUNDS_NS: [u64; 12] = {
     let mut bounds = [0; 12];
     let mut at = 0;
     while at < bounds.len() {
@@ -27,8 +27,9 @@ pub(crate) const BOUNDS_NS: [u64; 12] = {
 /// A histogram is written as its buckets, the one without an end, a sum and a count.
 const LINES_OF_A_HISTOGRAM: usize = BOUNDS_NS.len() + 3;
 
+/// What a series has come to.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Series {
+pub enum Series {
     Number(f64),
     /// Calls in each bucket and beyond the last, and how long all of them took.
     Durations {
@@ -121,11 +122,12 @@ impl Registry {
     }
 
     /// Says how much there is.
-    pub(crate) fn count(&mut self) {
+    pub fn count(&mut self) {
         self.set(&SERIES, &[], self.lines as f64);
     }
 
-    pub(crate) fn series_of(&self, family: &'static Family) -> impl Iterator<Item = (&[Box<str>], &Series)> {
+    /// All of a family, each with the values of its labels.
+    pub fn series_of(&self, family: &'static Family) -> impl Iterator<Item = (&[Box<str>], &Series)> {
         self.families.get(family.name).into_iter().flatten().map(|(labels, series)| (&**labels, series))
     }
 

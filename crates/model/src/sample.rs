@@ -31,6 +31,17 @@ impl Sample {
         "rdma.local_ack_timeout_err",
         "rdma.rnr_nak_retry_err",
     ];
+    /// Why a GPU runs slower than it could, as bits: those of NVML.
+    pub const GPU_THROTTLE: &str = "gpu.throttle.reasons";
+    /// The speed of its multiprocessors, and the highest that they have.
+    pub const GPU_CLOCK: &str = "gpu.clock.sm";
+    pub const GPU_MOST_CLOCK: &str = "gpu.clock.sm.max";
+    /// Errors of its memory that could not be corrected, since its driver was loaded.
+    pub const GPU_MEMORY_ERRORS: &str = "gpu.ecc.uncorrected";
+    /// What its driver reports as an Xid, by its number, and the process that it names. The device is its number, or its
+    /// address where that is not known.
+    pub const GPU_XID: &str = "gpu.xid";
+    pub const GPU_XID_PID: &str = "gpu.xid.pid";
     /// Processes that have something on a GPU.
     pub const GPU_PROCESSES: &str = "gpu.processes";
 }

@@ -14,14 +14,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gpuwhy_alerts::{Action, Deed, Event, State};
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::client::{self, PATIENCE};
 
 /// So many events wait for an action.
 const MOST_WAITING: usize = 1_000;
-/// An action that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a webhook is left alone after it failed: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -120,7 +117,7 @@ struct Worker {
 impl Worker {
     fn work(self) {
         let is_webhook = matches!(self.deed, Deed::Webhook(_));
-        let client = is_webhook.then(|| client(&rustls_native_certs::load_native_certs().certs));
+        let client = is_webhook.then(|| client::trusting(&rustls_native_certs::load_native_certs().certs));
         // Once the trace is over, one that does not answer is not asked for each event.
         let mut is_dead = false;
         // Ends when nobody can tell anything any more.
@@ -171,18 +168,6 @@ fn add_line(file: &Path, text: &str) -> Result<(), String> {
     file.write_all(format!("{text}\n").as_bytes()).map_err(|error| error.to_string())
 }
 
-/// Trusts these.
-fn client(trusted: &[CertificateDer<'_>]) -> ureq::Agent {
-    let trusted = trusted.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(trusted.collect())))
-        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
-        .build();
-    // Events are rare: a connection that is kept would be closed by then.
-    let config = ureq::Agent::config_builder().max_idle_connections(0).timeout_global(Some(PATIENCE));
-    config.tls_config(tls).build().new_agent()
-}
-
 fn post(client: &ureq::Agent, address: &str, text: &str) -> Result<(), String> {
     let sent = client.post(address).header("Content-Type", "application/json").send(text);
     sent.map(drop).map_err(|error| error.to_string())
@@ -227,6 +212,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Read};
     use std::net::TcpListener;
+    use tokio_rustls::rustls::crypto::ring;
 
     fn event(actions: &[&str]) -> Event {
         Event {
@@ -316,9 +302,9 @@ mod tests {
             let _ = accept().read(&mut [0; 1]);
             answer(accept(), "200 OK")
         });
-        let refused = post(&client(&[]), &address, "{}").unwrap_err();
+        let refused = post(&client::trusting(&[]), &address, "{}").unwrap_err();
         assert!(refused.to_lowercase().contains("certificate") || refused.contains("UnknownIssuer"), "{refused}");
-        post(&client(&[certificate]), &address, "{}").unwrap();
+        post(&client::trusting(&[certificate]), &address, "{}").unwrap();
         assert_eq!(serve.join().unwrap(), "{}");
     }
 

@@ -6,6 +6,7 @@
 //! | [`Asker`] | asks a question on a thread of its own: bounded in number, time and size, withdrawn when nobody waits |
 //! | [`http`] | one port: who may enter, what is on record, how much is too much, and what lies behind |
 //! | [`mcp`] | the questions as tools of an assistant, over stdio and over HTTP |
+//! | [`Otlp`] | numbers and records of a log for an OpenTelemetry receiver |
 //! | [`Actions`] | what is done when an alert fires: a line of JSON, a webhook, a command |
 //! | `refusal` | why there is no answer: a code, a status and a hint, the same in every door |
 //! | `catalog` | what the doors say about each question |
@@ -14,11 +15,14 @@ mod alerts;
 mod ask;
 mod cache;
 mod catalog;
+mod client;
 pub mod http;
 pub mod mcp;
+mod otlp;
 mod refusal;
 
 pub use alerts::{Actions, Done};
 pub use ask::{Answer, Asker, Bounds, Progress};
 pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
+pub use otlp::{Attribute, Level, LogEntry, Otlp, OtlpSettings, Sent};
 pub use refusal::Refusal;

@@ -1,4 +1,5 @@
-// A libnvidia-ml with one GPU, which says of itself what FAKE_NVML says: "BUSY_PERCENT PROCESSES".
+// A libnvidia-ml with one GPU, which says of itself what FAKE_NVML says: "BUSY_PERCENT PROCESSES", and if it knows more
+// "... WHY_IT_IS_SLOW CLOCK_MHZ MOST_MHZ".
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,15 @@ struct memory {
     unsigned long long total, reserved, free, used;
 };
 
-static unsigned busy_percent, processes;
+static unsigned busy_percent, processes, reasons, clock_mhz, most_mhz;
 
 EXPORT int nvmlInit_v2(void)
 {
     const char *said = getenv("FAKE_NVML");
-    return said && sscanf(said, "%u %u", &busy_percent, &processes) == 2 ? SUCCESS : NOT_FOUND;
+    if (!said)
+        return NOT_FOUND;
+    int told = sscanf(said, "%u %u %u %u %u", &busy_percent, &processes, &reasons, &clock_mhz, &most_mhz);
+    return told == 2 || told == 5 ? SUCCESS : NOT_FOUND;
 }
 
 EXPORT int nvmlShutdown(void)
@@ -93,4 +97,25 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory)
     memory->total = 16ull << 30, memory->reserved = 0;
     memory->free = 12ull << 30, memory->used = 4ull << 30;
     return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *why)
+{
+    (void)device;
+    *why = reasons;
+    return most_mhz ? SUCCESS : NOT_SUPPORTED;
+}
+
+EXPORT int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz)
+{
+    (void)device, (void)kind;
+    *mhz = clock_mhz;
+    return most_mhz ? SUCCESS : NOT_SUPPORTED;
+}
+
+EXPORT int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *mhz)
+{
+    (void)device, (void)kind;
+    *mhz = most_mhz;
+    return most_mhz ? SUCCESS : NOT_SUPPORTED;
 }

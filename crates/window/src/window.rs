@@ -69,6 +69,10 @@ pub struct Window {
     pub stack_walks: Vec<StackWalks>,
     /// What GPUs say of themselves.
     pub gpu_words: BTreeMap<Device, GpuWord>,
+    /// How GPUs are, by their own word.
+    pub gpu_health: BTreeMap<Device, GpuHealth>,
+    /// What drivers of GPUs reported.
+    pub xids: Vec<Xid>,
     /// What ports of the fabric between hosts counted in the window.
     pub fabric_errors: Vec<FabricErrors>,
     /// Processes of which the first began to speak to the second through such a channel, before the second answered. Also
@@ -154,6 +158,33 @@ pub struct GpuWord {
     pub moments: u64,
     /// The most processes that had something on it at once, where that is known.
     pub processes: Option<u64>,
+}
+
+/// How a GPU is, by its own word.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GpuHealth {
+    /// It was asked so often why it is slower than it could be.
+    pub moments: u64,
+    /// So often it was held down by heat or by hardware.
+    pub held_down: u64,
+    /// All reasons it ever gave, as bits.
+    pub reasons: u64,
+    /// How fast it was on average, as a part of the fastest that it can be.
+    pub speed: Option<f64>,
+    /// Errors of its memory that could not be corrected.
+    pub memory_errors: u64,
+}
+
+/// Something that the driver of a GPU reported, by its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xid {
+    pub at_ns: u64,
+    pub host: u16,
+    /// The number of the GPU, or its address.
+    pub device: String,
+    pub code: u32,
+    /// The process that the driver names.
+    pub pid: Option<u32>,
 }
 
 /// Rows in the order of time, and the times of which there are all.

@@ -4,6 +4,7 @@
 //! others, and nobody else.
 
 mod amd;
+mod kernel_log;
 mod memory;
 mod nvml;
 mod pressure;
@@ -19,7 +20,7 @@ use gpuwhy_model::Sample;
 use crate::clock::Reading;
 
 /// Every sampler there is. One that finds nothing to measure on this host is not opened.
-pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open, amd::open, rdma::open];
+pub const SAMPLERS: &[Open] = &[pressure::open, memory::open, nvml::open, kernel_log::open, amd::open, rdma::open];
 
 /// Gets the root of the file system, so that tests can hand in a tree of their own.
 type Open = fn(&Path) -> Option<Box<dyn Sampler>>;

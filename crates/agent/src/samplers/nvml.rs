@@ -1,11 +1,13 @@
-//! What NVIDIA's GPUs say of themselves, through the driver's library NVML: when they worked, and for how many.
+//! What NVIDIA's GPUs say of themselves, through the driver's library NVML: when they worked, for how many, how fast they
+//! are and could be, and how they are.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use gpuwhy_model::Sample;
-use nvml_wrapper::enum_wrappers::device::Sampling;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Sampling, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
 use super::{Measured, Sampler};
@@ -47,9 +49,29 @@ impl Sampler for Gpus {
             measured.extend(processes.map(|count| one(Sample::GPU_PROCESSES, "", count.into(), None)));
             let memory = device.memory_info().ok();
             measured.extend(memory.map(|memory| one("gpu.memory.used", "bytes", memory.used as f64, None)));
+            let health = health(&device).into_iter().filter_map(|(name, unit, value)| Some((name, unit, value?)));
+            measured.extend(health.map(|(name, unit, value)| one(name, unit, value, None)));
         }
         measured
     }
+}
+
+/// What it says of its speed and its troubles. Not every GPU knows all of it.
+fn health(device: &Device<'_>) -> [(&'static str, &'static str, Option<f64>); 10] {
+    let whole = |value: Result<u32, NvmlError>| value.ok().map(f64::from);
+    let errors = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+    [
+        (Sample::GPU_THROTTLE, "", device.current_throttle_reasons().ok().map(|reasons| reasons.bits() as f64)),
+        (Sample::GPU_CLOCK, "MHz", whole(device.clock_info(Clock::SM))),
+        (Sample::GPU_MOST_CLOCK, "MHz", whole(device.max_clock_info(Clock::SM))),
+        (Sample::GPU_MEMORY_ERRORS, "", errors.ok().map(|count| count as f64)),
+        ("gpu.temperature", "C", whole(device.temperature(TemperatureSensor::Gpu))),
+        ("gpu.power", "W", whole(device.power_usage()).map(|milliwatts| milliwatts / 1000.0)),
+        ("gpu.pcie.generation", "", whole(device.current_pcie_link_gen())),
+        ("gpu.pcie.generation.max", "", whole(device.max_pcie_link_gen())),
+        ("gpu.pcie.width", "", whole(device.current_pcie_link_width())),
+        ("gpu.pcie.width.max", "", whole(device.max_pcie_link_width())),
+    ]
 }
 
 /// The library keeps a value for each fifth of a second or so, and for many seconds.

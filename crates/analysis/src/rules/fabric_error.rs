@@ -19,10 +19,9 @@ use std::collections::BTreeMap;
 use gpuwhy_model::{CallClass, Chain, Culprit, Evidence, Finding, Impact, Severity};
 use gpuwhy_window::FabricErrors;
 
-use super::{Check, Rule, advice};
+use super::{Check, Rule, advice, sufferers};
 use crate::case::{JobCase, Verdict, edge, found, victim};
 use crate::confidence::{self, Backing};
-use crate::dispatcher::Dispatcher;
 
 pub const RULE: Rule = Rule {
     needs: &[CallClass::Collective],
@@ -49,8 +48,7 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 
 fn finding(case: &JobCase<'_, '_>, host: u16, errors: &[&FabricErrors]) -> Option<Finding> {
     let (situation, window) = (case.situation, case.situation.window);
-    let is_there = |thread: &&Dispatcher<'_>| thread.process_id.is_some_and(|process| window.host_of(process) == host);
-    let thread = case.dispatchers.iter().filter(is_there).max_by_key(|thread| thread.wall_ns())?;
+    let thread = sufferers::longest(case, host, None, None)?;
     let most = errors.iter().max_by_key(|errors| errors.count)?;
     let counted: Vec<String> =
         errors.iter().map(|errors| format!("{} {} on {}", errors.count, errors.counter, errors.port)).collect();

@@ -11,6 +11,8 @@ mod driver_call;
 mod fabric_error;
 mod gil_wait;
 mod gpu_busy;
+mod gpu_fault;
+mod gpu_throttled;
 mod graph_recapture;
 mod host_compute;
 mod input_starved;
@@ -26,6 +28,7 @@ mod output_blocked;
 mod page_fault;
 mod pageable_copy;
 mod straggler;
+mod sufferers;
 mod sync_storm;
 mod takers;
 mod tcp_retransmit;
@@ -95,6 +98,8 @@ pub(crate) enum Check {
 /// and what it explains away follow.
 pub const RULES: &[Rule] = &[
     collective_hang::RULE,
+    gpu_fault::RULE,
+    gpu_throttled::RULE,
     fabric_error::RULE,
     straggler::RULE,
     cpu_preempted::RULE,

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::newest_trace;
 use crate::host::ThisHost;
+use crate::print::Width;
 
 /// Ask a trace: `ask slow_calls`, `ask waits --since 5m`. The same questions are asked over MCP and HTTP.
 #[derive(Args)]
@@ -25,6 +26,9 @@ pub struct Ask {
     /// Print one object, as documented.
     #[arg(long, global = true)]
     json: bool,
+    /// Show all of every cell, however wide the terminal is.
+    #[arg(long, global = true)]
+    wide: bool,
     #[command(subcommand)]
     chosen: Chosen,
 }
@@ -44,7 +48,7 @@ impl Ask {
             serde_json::to_writer_pretty(&mut out, &answer)?;
             writeln!(out)?;
         } else {
-            out.write_all(page::page(&answer).as_bytes())?;
+            out.write_all(page::page(&answer, Width::of_output(self.wide)).as_bytes())?;
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)

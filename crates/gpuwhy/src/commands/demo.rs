@@ -13,7 +13,7 @@ use gpuwhy_testbed::SCENARIOS;
 
 use super::explain;
 use crate::host::ThisHost;
-use crate::print::Columns;
+use crate::print::{Columns, Width};
 
 /// Make a real stall on this machine, trace it and explain it; no GPU is needed.
 #[derive(Args)]
@@ -58,5 +58,5 @@ fn list() -> String {
         let found = scenario.cause.unwrap_or("nothing");
         columns.row([scenario.name.into(), found.into(), scenario.summary.into()]);
     }
-    columns.text()
+    columns.text(Width::ANY)
 }

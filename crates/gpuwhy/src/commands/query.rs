@@ -17,7 +17,7 @@ use gpuwhy_store::Limits;
 use serde_json::Value;
 
 use super::newest_trace;
-use crate::print::{self, Columns};
+use crate::print::{self, Columns, Width};
 
 /// Ask a trace: `query FILE "SELECT ..."`, or with filters.
 #[derive(Args)]
@@ -55,6 +55,9 @@ pub struct Query {
     /// Print comma-separated values with a header.
     #[arg(long)]
     csv: bool,
+    /// Show all of every cell, however wide the terminal is.
+    #[arg(long)]
+    wide: bool,
     /// Print stacks for a flame graph, with the microseconds that calls took in each.
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     folded: bool,
@@ -177,7 +180,7 @@ impl Query {
         } else if self.csv {
             print_csv(&mut out, answer)?;
         } else {
-            writeln!(out, "{}", table(answer))?;
+            writeln!(out, "{}", table(answer, Width::of_output(self.wide)))?;
         }
         out.flush()
     }
@@ -211,14 +214,14 @@ fn quoted(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn table(answer: &Rows) -> String {
+fn table(answer: &Rows, width: Width) -> String {
     let mut columns = Columns::new(answer.columns.iter().map(String::as_str));
     for row in &answer.rows {
         columns.row(row.iter().map(text));
     }
     let is_number = |index: usize| answer.rows.iter().all(|row| !matches!(row.get(index), Some(Value::String(_))));
     columns.align_right((0..answer.columns.len()).filter(|&index| is_number(index)));
-    columns.text()
+    columns.text(width)
 }
 
 fn text(value: &Value) -> Cow<'_, str> {

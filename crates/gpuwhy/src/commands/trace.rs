@@ -13,6 +13,7 @@ use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, Tr
 use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
+use gpuwhy_outputs::OtlpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use super::serving::parse_address;
@@ -21,13 +22,15 @@ use crate::{findings, print};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod alerted;
+mod found;
 mod lines;
 mod notified;
 mod scraped;
+mod told;
 
 use alerted::Alerted;
 use notified::Notified;
-use scraped::Scraped;
+use told::Told;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
 #[derive(Args)]
@@ -67,6 +70,10 @@ pub struct Trace {
     /// everybody who can reach this machine.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     prometheus: Option<SocketAddr>,
+    /// Send metrics, and what is found as log records, to an OpenTelemetry receiver while the trace is taken:
+    /// http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES are heeded.
+    #[arg(long, value_name = "URL", value_parser = parse_otlp)]
+    otlp: Option<OtlpSettings>,
     /// Watch the limits in this file, and do what it says when one is broken: memory of a process, time off the CPU,
     /// how long calls take, causes that are found and more (docs/alerts.md).
     #[arg(long, value_name = "FILE")]
@@ -162,8 +169,8 @@ impl Trace {
     }
 
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
-        let scraped = self.prometheus.zip(options.metrics.clone());
-        let _scraped = scraped.map(|(address, metrics)| Scraped::start(address, &options.out, metrics)).transpose()?;
+        let tell = |registry| Told::start(self.prometheus, self.otlp.as_ref(), &options.out, registry);
+        let _told = options.metrics.clone().map(tell).transpose()?;
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
         let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
@@ -203,7 +210,7 @@ impl Trace {
             keep_min: self.keep_min,
             labels: self.label.clone(),
             annotations: Some(self.annotations.clone()).filter(|folder| folder.as_os_str() != "off"),
-            metrics: self.prometheus.map(|_| Shared::default()),
+            metrics: (self.prometheus.is_some() || self.otlp.is_some()).then(Shared::default),
             alerts: None,
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
@@ -251,6 +258,11 @@ impl Watch for Quiet {
     fn note(&mut self, text: &str) {
         print::note(text);
     }
+}
+
+fn parse_otlp(endpoint: &str) -> Result<OtlpSettings, String> {
+    let set = |name| std::env::var(name).unwrap_or_default();
+    OtlpSettings::new(endpoint, &set("OTEL_EXPORTER_OTLP_HEADERS"), &set("OTEL_RESOURCE_ATTRIBUTES"))
 }
 
 fn parse_label(text: &str) -> Result<Label, String> {

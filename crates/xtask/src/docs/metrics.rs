@@ -15,6 +15,11 @@ summed up in one series of each metric, whose labels all say `{OVERFLOW}`, and `
 often that was so. Five minutes after a process has ended its series are forgotten. Names of kernels and stacks stay in the trace
 file.
 
+`gpuwhy trace --otlp http://127.0.0.1:4318` sends the same to an OpenTelemetry receiver every 10 seconds, as sums, gauges and
+histograms since the trace began. There `pid` is `process.pid`, `comm` is `process.executable.name` and `function` is
+`code.function.name`, and names have no `_total`. What is found comes as log records (`gpuwhy.finding`), once when it appears and
+again when it becomes worse. `deploy/grafana.json` is a board for Grafana.
+
 What keeps GPUs waiting is found in the last minute of the trace, every 15 seconds.
 
 | metric | kind | labels | what it is |

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use gpuwhy_questions::units::{count, duration, share};
 use serde_json::{Map, Value};
 
-use crate::print::{Columns, safe};
+use crate::print::{Columns, Width, safe};
 
-pub fn page(answer: &Value) -> String {
+pub fn page(answer: &Value, width: Width) -> String {
     let mut text = String::new();
     match answer {
-        Value::Object(fields) => object(&mut text, fields, 0),
+        Value::Object(fields) => object(&mut text, fields, 0, width),
         other => text.push_str(&cell("", other)),
     }
     if !text.ends_with('\n') {
@@ -20,18 +20,18 @@ pub fn page(answer: &Value) -> String {
     text
 }
 
-fn object(text: &mut String, fields: &Map<String, Value>, depth: usize) {
+fn object(text: &mut String, fields: &Map<String, Value>, depth: usize, width: Width) {
     let indent = "  ".repeat(depth);
     for (name, value) in fields.iter().filter(|(_, value)| !is_empty(value)) {
         match value {
             Value::Object(inner) => {
                 text.push_str(&format!("{indent}{}:\n", safe(name)));
-                object(text, inner, depth + 1);
+                object(text, inner, depth + 1, width);
             }
             Value::Array(items) if items.iter().all(Value::is_object) => {
                 text.push_str(&format!("{indent}{}:\n", safe(name)));
                 let is_plain = items.iter().filter_map(Value::as_object).all(is_plain);
-                if is_plain { table(text, items, depth + 1) } else { blocks(text, items, depth + 1) }
+                if is_plain { table(text, items, depth + 1, width) } else { blocks(text, items, depth + 1, width) }
             }
             other => text.push_str(&format!("{indent}{}: {}\n", safe(name), safe(&cell(name, other)))),
         }
@@ -47,17 +47,17 @@ fn is_plain(fields: &Map<String, Value>) -> bool {
     })
 }
 
-fn blocks(text: &mut String, items: &[Value], depth: usize) {
+fn blocks(text: &mut String, items: &[Value], depth: usize, width: Width) {
     for fields in items.iter().filter_map(Value::as_object) {
         let mut block = String::new();
-        object(&mut block, fields, depth + 1);
+        object(&mut block, fields, depth + 1, width);
         let indent = "  ".repeat(depth);
         text.push_str(&format!("{indent}- {}", block.trim_start()));
     }
 }
 
 /// Columns are the fields that any row has, in the order in which they appear.
-fn table(text: &mut String, rows: &[Value], depth: usize) {
+fn table(text: &mut String, rows: &[Value], depth: usize, width: Width) {
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in rows.iter().filter_map(Value::as_object).flatten() {
         if !is_empty(value) && !names.contains(&name.as_str()) {
@@ -71,7 +71,7 @@ fn table(text: &mut String, rows: &[Value], depth: usize) {
     let is_number = |name: &str| rows.iter().all(|row| row[name].is_number() || row[name].is_null());
     columns.align_right((0..names.len()).filter(|at| is_number(names[*at])));
     let indent = "  ".repeat(depth);
-    for line in columns.text().lines() {
+    for line in columns.text(width.beside(indent.len())).lines() {
         text.push_str(&format!("{indent}{line}\n"));
     }
 }
@@ -137,7 +137,7 @@ mod tests {
             "calls": [{"op": "cuLaunchKernel", "duration_ns": 1500, "line": null}, {"op": "a\u{1b}[31m", "duration_ns": 7}],
             "next": null,
         });
-        let page = page(&answer);
+        let page = page(&answer, Width::ANY);
         assert!(page.contains("window:\n  from_ns: 1700000000000000005\n"), "{page}");
         assert!(page.contains("1.50 us") && page.contains("a\\u{1b}[31m"), "{page}");
         assert!(!page.contains("next") && !page.contains("line"), "{page}");
@@ -146,6 +146,9 @@ mod tests {
     #[test]
     fn items_with_parts_of_their_own_are_told_one_by_one() {
         let answer = json!({"findings": [{"id": "f1", "impact": {"lost_ns": 1500}}, {"id": "f2", "impact": {}}]});
-        assert_eq!(page(&answer), "findings:\n  - id: f1\n    impact:\n      lost_ns: 1.50 us\n  - id: f2\n");
+        assert_eq!(
+            page(&answer, Width::ANY),
+            "findings:\n  - id: f1\n    impact:\n      lost_ns: 1.50 us\n  - id: f2\n"
+        );
     }
 }

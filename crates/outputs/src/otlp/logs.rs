@@ -1,0 +1,65 @@
+//! Records of a log, as OpenTelemetry has them.
+
+use super::messages::{AnyValue, ERROR, INFO, LogRecord, LogsRequest, ResourceLogs, ScopeLogs, Value, WARN, attribute};
+use super::{Batch, Source};
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// What kind of thing it is: `gpuwhy.finding`.
+    pub name: &'static str,
+    pub at_ns: u64,
+    pub level: Level,
+    pub text: String,
+    pub attributes: Vec<(&'static str, Attribute)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Info,
+    Warn,
+    Error,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attribute {
+    Text(String),
+    Whole(u32),
+    Number(f64),
+}
+
+impl From<Attribute> for AnyValue {
+    fn from(value: Attribute) -> Self {
+        let value = match value {
+            Attribute::Text(text) => Value::Text(text),
+            Attribute::Whole(number) => Value::Whole(number.into()),
+            Attribute::Number(number) => Value::Number(number),
+        };
+        Self { value: Some(value) }
+    }
+}
+
+pub fn batch(source: &Source, entries: Vec<LogEntry>, now_ns: u64) -> Batch {
+    let count = entries.len() as u64;
+    let log_records = entries.into_iter().map(|entry| record(entry, now_ns)).collect();
+    let scope_logs = vec![ScopeLogs { scope: Some(source.scope()), log_records }];
+    let resource_logs = vec![ResourceLogs { resource: Some(source.resource()), scope_logs }];
+    Batch::new("logs", count, &LogsRequest { resource_logs })
+}
+
+fn record(entry: LogEntry, now_ns: u64) -> LogRecord {
+    let (severity_number, severity_text) = match entry.level {
+        Level::Info => (INFO, "INFO"),
+        Level::Warn => (WARN, "WARN"),
+        Level::Error => (ERROR, "ERROR"),
+    };
+    LogRecord {
+        time_unix_nano: entry.at_ns,
+        observed_time_unix_nano: now_ns,
+        severity_number,
+        severity_text: severity_text.to_owned(),
+        body: Some(entry.text.as_str().into()),
+        attributes: entry.attributes.into_iter().map(|(key, value)| attribute(key, value)).collect(),
+        event_name: entry.name.to_owned(),
+    }
+}

@@ -122,7 +122,7 @@ export interface Finding {
   fix: string[];
 }
 
-export type Cause = "collective-hang" | "fabric-error" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "tcp-retransmit" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
+export type Cause = "collective-hang" | "gpu-fault" | "gpu-throttled" | "fabric-error" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "tcp-retransmit" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
 
 export type Severity = "low" | "medium" | "high";
 

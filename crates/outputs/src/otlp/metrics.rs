@@ -72,12 +72,12 @@ fn metric(source: &Source, family: &'static Family, registry: &Registry, at_ns: 
 }
 
 fn attributes(family: &Family, values: &[Box<str>]) -> Vec<KeyValue> {
-    let one = |(label, value): (&&str, &Box<str>)| {
+    let one = |(label, value): (&&str, &str)| {
         let name = ATTRIBUTES.iter().find(|(known, _)| known == label).map_or(*label, |(_, name)| name);
         match (*label, value.parse::<u32>()) {
             ("pid", Ok(pid)) => attribute(name, pid),
-            _ => attribute(name, &**value),
+            _ => attribute(name, value),
         }
     };
-    family.labels.iter().zip(values).map(one).collect()
+    family.labels.iter().zip(values.iter().map(|value| &**value)).map(one).collect()
 }

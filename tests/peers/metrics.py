@@ -12,13 +12,13 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.parse
 import urllib.request
 from contextlib import closing
 from pathlib import Path
 
-PATIENCE_S = 60
+from waiting import PATIENCE_S, until
+
 TOOLS = Path(os.environ["PROMETHEUS"])
 ALERTS = Path(__file__).parents[2] / "deploy/prometheus-alerts.yml"
 BOARD = Path(__file__).parents[2] / "deploy/grafana.json"
@@ -101,13 +101,6 @@ def clean(text: str) -> None:
 def last_calls(address: str) -> float:
     lines = [line for line in scraped(address).splitlines() if line.startswith("gpuwhy_calls_total{")]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-
-def until(what: str, is_so) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.5)
 
 
 class Server:

@@ -24,7 +24,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-PATIENCE_S = 90
+from waiting import PATIENCE_S, until
+
 DEMO = "slow-worker-io"
 
 
@@ -83,13 +84,6 @@ def listen(tracer: subprocess.Popen, said: list[str], ready: threading.Event) ->
         said.append(line)
         if "tracing " in line:
             ready.set()
-
-
-def until(what: str, is_so) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.2)
 
 
 class Receiver:

@@ -47,12 +47,14 @@ impl Watched {
     /// It ended well, and everything is as it was before.
     fn ends_in_order(&mut self) {
         let status = self.terminal.wait_exit();
-        self.terminal.wait_for(LEAVE_SCREEN);
-        let output = self.terminal.output();
-        assert!(status.success(), "{status}: {output}");
+        assert!(status.success(), "{status}: {}", self.terminal.output());
+        // What was written last may still be on its way.
+        wait_until("the screen is left and the cursor is back", || {
+            let output = self.terminal.output();
+            let is_left = output.rfind(LEAVE_SCREEN) > output.rfind(ENTER_SCREEN);
+            (is_left && output.contains("\u{1b}[?25h")).then_some(())
+        });
         assert!(self.terminal.is_in_order());
-        assert!(output.rfind(LEAVE_SCREEN) > output.rfind(ENTER_SCREEN), "{output}");
-        assert!(output.contains("\u{1b}[?25h"), "the cursor is hidden: {output}");
         assert_eq!(self.temporary_files(), Vec::<PathBuf>::new());
     }
 }
@@ -75,10 +77,11 @@ fn root_top_shows_the_calls_of_a_workload_and_q_leaves_nothing_behind() {
     watched.terminal.press("q");
     watched.terminal.press("q");
     watched.ends_in_order();
-    // What was said meanwhile comes after the screen.
-    let output = watched.terminal.output();
-    let after = &output[output.rfind(LEAVE_SCREEN).unwrap()..];
-    assert!(after.contains("tracing ") && after.contains("attached "), "{after}");
+    wait_until("what was said meanwhile comes after the screen", || {
+        let output = watched.terminal.output();
+        let after = &output[output.rfind(LEAVE_SCREEN)?..];
+        (after.contains("tracing ") && after.contains("attached ")).then_some(())
+    });
     assert!(watched.running.pid() > 0);
 }
 
@@ -132,8 +135,8 @@ fn root_trace_on_a_terminal_shows_the_same_and_follows_its_size() {
     watched.terminal.wait_after(small, "1 Threads").wait_after(small, "cuLaunchKernel");
     watched.terminal.press("\u{3}");
     watched.ends_in_order();
-    let output = watched.terminal.output();
-    assert!(output.contains("kept in"), "the summary is printed at the end: {output}");
+    // The summary is printed at the end.
+    watched.terminal.wait_for("kept in");
     assert!(watched.place.file().exists());
 }
 

@@ -167,7 +167,7 @@ pub struct GpuHealth {
     pub moments: u64,
     /// So often it was held down by heat or by hardware.
     pub held_down: u64,
-    /// All reasons it ever gave, as bits.
+    /// Why, as bits: of the moments in which it was, the one with the highest.
     pub reasons: u64,
     /// How fast it was on average, as a part of the fastest that it can be.
     pub speed: Option<f64>,

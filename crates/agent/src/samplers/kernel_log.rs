@@ -24,7 +24,7 @@ struct KernelLog {
     gpus: PathBuf,
 }
 
-/// Only who may read the log, on a host with such a driver.
+/// Only where the log may be read. A driver may be loaded later.
 pub fn open(root: &Path) -> Option<Box<dyn Sampler>> {
     let log = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(root.join("dev/kmsg"));
     let mut log = log.ok()?;

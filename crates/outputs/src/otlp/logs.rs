@@ -1,6 +1,6 @@
 //! Records of a log, as OpenTelemetry has them.
 
-use super::messages::{AnyValue, ERROR, INFO, LogRecord, LogsRequest, ResourceLogs, ScopeLogs, Value, WARN, attribute};
+use super::messages::{ERROR, INFO, LogRecord, LogsRequest, ResourceLogs, ScopeLogs, Value, WARN, attribute};
 use super::{Batch, Source};
 
 /// Something that happened.
@@ -11,7 +11,7 @@ pub struct LogEntry {
     pub at_ns: u64,
     pub level: Level,
     pub text: String,
-    pub attributes: Vec<(&'static str, Attribute)>,
+    pub attributes: Vec<(&'static str, Value)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,24 +19,6 @@ pub enum Level {
     Info,
     Warn,
     Error,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Attribute {
-    Text(String),
-    Whole(u32),
-    Number(f64),
-}
-
-impl From<Attribute> for AnyValue {
-    fn from(value: Attribute) -> Self {
-        let value = match value {
-            Attribute::Text(text) => Value::Text(text),
-            Attribute::Whole(number) => Value::Whole(number.into()),
-            Attribute::Number(number) => Value::Number(number),
-        };
-        Self { value: Some(value) }
-    }
 }
 
 pub fn batch(source: &Source, entries: Vec<LogEntry>, now_ns: u64) -> Batch {

@@ -176,6 +176,7 @@ pub struct AnyValue {
     pub value: Option<Value>,
 }
 
+/// What an attribute says.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Value {
     #[prost(string, tag = "1")]
@@ -200,6 +201,12 @@ pub struct PartialSuccess {
     pub rejected: i64,
     #[prost(string, tag = "2")]
     pub error_message: String,
+}
+
+impl From<Value> for AnyValue {
+    fn from(value: Value) -> Self {
+        Self { value: Some(value) }
+    }
 }
 
 impl From<&str> for AnyValue {

@@ -22,7 +22,8 @@ use ureq::http::StatusCode;
 use ureq::http::header::RETRY_AFTER;
 
 use crate::client;
-pub use logs::{Attribute, Level, LogEntry};
+pub use logs::{Level, LogEntry};
+pub use messages::Value as Attribute;
 use messages::{KeyValue, Resource, Response, Scope, attribute};
 
 /// How often numbers are sent.

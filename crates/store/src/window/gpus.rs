@@ -41,7 +41,7 @@ const HELD_DOWN: i64 = 0x08 | 0x20 | 0x40 | 0x80;
 
 fn load_health(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut Window) -> rusqlite::Result<()> {
     let sql = "SELECT session_id, CAST(device AS INTEGER), name, count(*), avg(value), min(value), max(value),
-            count(*) FILTER (WHERE CAST(value AS INTEGER) & ?1 <> 0)
+            count(*) FILTER (WHERE CAST(value AS INTEGER) & ?1 <> 0), max(CAST(value AS INTEGER) & ?1)
         FROM samples JOIN sample_series ON sample_series.id = samples.series_id
         WHERE at_ns > ?2 AND at_ns <= ?3 AND name IN (?4, ?5, ?6, ?7) AND device IS NOT NULL
         GROUP BY session_id, device, name";
@@ -56,8 +56,8 @@ fn load_health(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut Win
         let health = window.gpu_health.entry(device).or_default();
         match row.get::<_, String>(2)?.as_str() {
             Sample::GPU_THROTTLE => {
-                let held_down = row.get::<_, i64>(7)?.unsigned_abs();
-                *health = GpuHealth { moments: count.unsigned_abs(), held_down, reasons: most as u64, ..*health };
+                let [held_down, reasons] = [row.get::<_, i64>(7)?, row.get(8)?].map(i64::unsigned_abs);
+                *health = GpuHealth { moments: count.unsigned_abs(), held_down, reasons, ..*health };
             }
             Sample::GPU_MEMORY_ERRORS => health.memory_errors = (most - least) as u64,
             Sample::GPU_CLOCK => clocks.entry(device).or_default().0 = average,

@@ -33,19 +33,19 @@ fn entry(finding: &Finding, now_ns: u64) -> LogEntry {
         ("gpuwhy.severity", text(finding.severity.as_str())),
         ("gpuwhy.confidence", Attribute::Number(finding.confidence)),
         ("gpuwhy.share", Attribute::Number(finding.impact.share)),
-        ("process.pid", Attribute::Whole(victim.pid)),
+        ("process.pid", Attribute::Whole(victim.pid.into())),
         ("process.executable.name", text(&victim.comm)),
     ];
     let known =
         [("container.id", &victim.container), ("k8s.pod.uid", &victim.pod), ("process.linux.cgroup", &victim.cgroup)];
     attributes.extend(known.iter().filter_map(|(key, value)| Some((*key, text(value.as_deref()?)))));
     if let Some(culprit) = &finding.culprit {
-        attributes.push(("gpuwhy.culprit.pid", Attribute::Whole(culprit.pid)));
+        attributes.push(("gpuwhy.culprit.pid", Attribute::Whole(culprit.pid.into())));
         attributes.push(("gpuwhy.culprit.name", text(&culprit.comm)));
     }
     if let Some(place) = finding.r#where.first() {
         attributes.push(("code.file.path", text(&place.file)));
-        attributes.extend(place.line.map(|line| ("code.line.number", Attribute::Whole(line))));
+        attributes.extend(place.line.map(|line| ("code.line.number", Attribute::Whole(line.into()))));
         attributes.extend(place.function.as_deref().map(|function| ("code.function.name", text(function))));
     }
     LogEntry {

@@ -4,8 +4,9 @@ program's own TRUTH.
 
     python3 bench/gpu/incidents.py --sets a,b [--gpuwhy .gpu/gpuwhy] [--out $OUT] [--seconds 7] [--minutes 9]
                                    [--seeds 1,2] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
-                                   [--keep]
+                                   [--ahead 2] [--keep]
 
+A program has the GPU to itself; with --ahead the next ones import meanwhile, each under its own tracer (in_turn.py).
 Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
 the findings. A healthy run is right when it has no finding of medium or high severity. A weak fault is right or silent.
 Culprit and line, which is where the thread stands that feeds the GPU, are compared where the cause is right. Prints the
@@ -21,20 +22,23 @@ explains the traces anew that --keep brought home into FOLDER, with another buil
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import machine
 import measured_code
 from kept_traces import KeptTraces, unpack
 
-HERE = Path(__file__).resolve().parent / "incidents"
-# Imports, models and the tracer's start and end.
+GPU = Path(__file__).resolve().parent
+HERE = GPU / "incidents"
+# Imports, models and the tracer's start and end, and programs that have the GPU before.
 AROUND_S = 75
 GRAVE = ("medium", "high")
 
@@ -49,16 +53,14 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
-    for program in programs(options):
-        for seed in options.seeds:
-            for mode in options.modes:
-                if time.monotonic() > deadline:
-                    print(f"out of time before {program.stem}", flush=True)
-                    break
-                run = one_run(options, program, mode, seed, kept)
-                report["runs"].append(run)
-                (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
-                print(line(run), flush=True)
+    wanted = list(itertools.product(programs(options), options.seeds, options.modes))
+    with ThreadPoolExecutor(1 + options.ahead) as jobs, tempfile.NamedTemporaryFile() as turn:
+        run_in_time = lambda wanted: one_run(options, *wanted, turn.name, kept) if time.monotonic() < deadline else None
+        for run in filter(None, jobs.map(run_in_time, wanted)):
+            report["runs"].append(run)
+            (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
+            print(line(run), flush=True)
+    print(f"{len(report['runs'])} of {len(wanted)} in time")
     print_table(report["runs"])
     return 0
 
@@ -75,6 +77,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--strength", default="strong", choices=["strong", "weak"])
     parser.add_argument("--modes", type=names, default=["fault", "healthy"])
     parser.add_argument("--only", type=names, default=[])
+    parser.add_argument("--ahead", type=int, default=0, help="how many programs import while another one has the GPU")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="explain kept traces with this build")
     parser.add_argument("--keep", action="store_true", help="bring the traces home")
     options = parser.parse_args()
@@ -107,13 +110,14 @@ def as_list(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int, kept: KeptTraces) -> dict:
+def one_run(options: argparse.Namespace, program: Path, seed: int, mode: str, turn: str, kept: KeptTraces) -> dict:
     truth = truth_of(program)
     run = {"set": program.parent.name, "program": program.stem, "mode": mode, "seed": seed, "strength": options.strength}
     run["expected"] = truth["cause"]
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
-        command = [sys.executable, str(program), mode, str(options.seconds), str(seed), options.strength]
+        in_turn = [str(GPU / "in_turn.py"), turn] if options.ahead else []
+        command = [sys.executable, *in_turn, str(program), mode, str(options.seconds), str(seed), options.strength]
         traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *command]
         try:
             done = subprocess.run(traced, cwd=folder, capture_output=True, text=True, timeout=options.seconds + AROUND_S)
@@ -123,6 +127,8 @@ def one_run(options: argparse.Namespace, program: Path, mode: str, seed: int, ke
         if told is None:
             return {**run, "verdict": "broken", "error": (done.stderr or done.stdout)[-600:]}
         run["steps"] = told.get("steps")
+        if run["steps"] == 0:
+            return {**run, "verdict": "broken", "error": "it had no time for a step"}
         kept.keep(trace, f"{program.parent.name}-{program.stem}-{mode}-{seed}-{options.strength}")
         return {**run, **explained(options, trace, truth, mode, options.strength, program)}
 

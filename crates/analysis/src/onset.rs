@@ -12,13 +12,20 @@ use crate::cohorts::whole_operations;
 const BEFORE: f64 = 0.6;
 const LEAST_BEFORE: usize = 20;
 
-/// A rank has become late when it is so many times as late as the last one was in 19 of 20 operations, and not less late.
-const TIMES_LATER: u64 = 3;
-const LEAST_LATE_NS: u64 = 5_000_000;
+/// How a rank becomes late: much later than the last one used to be, or hardly so, but each time.
+const WAYS: [Way; 2] =
+    [Way { times_later: 3, iterations: 2, least_part: 0.3 }, Way { times_later: 1, iterations: 4, least_part: 0.8 }];
 
-/// In so many iterations, and in this part of all operations since.
-const LEAST_ITERATIONS: usize = 2;
-const LEAST_PART: f64 = 0.3;
+struct Way {
+    /// So many times as late as the last one was in 19 of 20 operations.
+    times_later: u64,
+    /// In so many iterations, and in this part of all operations since.
+    iterations: usize,
+    least_part: f64,
+}
+
+/// Less is not late.
+const LEAST_LATE_NS: u64 = 5_000_000;
 
 /// What is looked at on its own is no shorter: sums are kept by the second.
 const SHORTEST_NS: u64 = 2_000_000_000;
@@ -64,22 +71,32 @@ fn onset_of(window: &Window, lasts: &[Last]) -> Option<(u64, Onset)> {
     }
     let mut usual: Vec<u64> = before.iter().map(|last| last.late.ns()).collect();
     usual.sort_unstable();
-    let unusual_ns = usual[usual.len() * 19 / 20].saturating_mul(TIMES_LATER).max(LEAST_LATE_NS);
-    let late: Vec<&Last> = since.iter().filter(|last| last.late.ns() > unusual_ns).collect();
-    let newest = *late.last()?;
-    let own: Vec<&Last> = late.into_iter().rev().take_while(|last| last.rank == newest.rank).collect();
-    let first = *own.last()?;
-    // To what one wait covers, a rank is late once.
-    let iterations = own.iter().map(|last| last.done_ns).collect::<BTreeSet<_>>().len();
-    let all = since.iter().filter(|last| last.late.to_ns >= first.late.to_ns).count();
-    if iterations < LEAST_ITERATIONS || (own.len() as f64) < LEAST_PART * all as f64 {
-        return None;
+    let hardly_ever_ns = usual[usual.len() * 19 / 20];
+    WAYS.iter().find_map(|way| way.onset(window, since, hardly_ever_ns))
+}
+
+impl Way {
+    /// Since when a rank is late in this way, with how much it was late in all.
+    fn onset(&self, window: &Window, since: &[Last], hardly_ever_ns: u64) -> Option<(u64, Onset)> {
+        let unusual_ns = hardly_ever_ns.saturating_mul(self.times_later).max(LEAST_LATE_NS);
+        let mut late = (1..).zip(since.iter().rev()).filter(|(_, last)| last.late.ns() > unusual_ns).peekable();
+        let rank = late.peek()?.1.rank;
+        let mut own: Vec<(usize, &Last)> = late.take_while(|(_, last)| last.rank == rank).collect();
+        // What it was late to by chance before is no part of it.
+        let is_often = |count: &usize| *count as f64 >= self.least_part * own[count - 1].0 as f64;
+        own.truncate((1..=own.len()).rev().find(is_often)?);
+        let (newest, first) = (own[0].1, own[own.len() - 1].1);
+        // To what one wait covers, a rank is late once.
+        let iterations = own.iter().map(|(_, last)| last.done_ns).collect::<BTreeSet<_>>().len();
+        if iterations < self.iterations {
+            return None;
+        }
+        let iteration_ns = newest.late.to_ns.saturating_sub(first.late.to_ns) / (iterations as u64 - 1);
+        let ago_ns = window.to_ns.saturating_sub(newest.late.to_ns);
+        let is_over = ago_ns > iteration_ns.saturating_mul(ITERATIONS_AGO).saturating_add(AGO_NS);
+        let from_ns = first.late.from_ns.min(window.to_ns.saturating_sub(SHORTEST_NS)).max(window.from_ns);
+        let lost_ns = own.iter().fold(0u64, |sum, (_, last)| sum.saturating_add(last.late.ns()));
+        let onset = Onset { during: Span { from_ns, to_ns: window.to_ns }, unusual_ns };
+        (!is_over).then_some((lost_ns, onset))
     }
-    let iteration_ns = newest.late.to_ns.saturating_sub(first.late.to_ns) / (iterations as u64 - 1);
-    let ago_ns = window.to_ns.saturating_sub(newest.late.to_ns);
-    let is_over = ago_ns > iteration_ns.saturating_mul(ITERATIONS_AGO).saturating_add(AGO_NS);
-    let from_ns = first.late.from_ns.min(window.to_ns.saturating_sub(SHORTEST_NS)).max(window.from_ns);
-    let lost_ns = own.iter().fold(0u64, |sum, last| sum.saturating_add(last.late.ns()));
-    let onset = Onset { during: Span { from_ns, to_ns: window.to_ns }, unusual_ns };
-    (!is_over).then_some((lost_ns, onset))
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuwhy_model::{Call, Evidence, LifeKind, ProcessLife, Severity, WorkKind};
+use gpuwhy_model::{Call, Evidence, LifeKind, ProcessLife, Severity, StackId, WorkKind};
 use support::*;
 
 /// A wait after every launch.
@@ -336,6 +336,20 @@ fn code_that_is_loaded_in_every_step_is_lazy_and_at_the_start_it_is_not() {
     };
     only(&loading(10 * S), "lazy-load");
     innocent(&loading(2 * S), "lazy-load");
+}
+
+/// A short run that warms up all the time, and one that comes back to the same place.
+#[test]
+fn code_that_is_loaded_from_ever_new_places_at_first_is_no_habit() {
+    let loading_from = |places: u32| {
+        training(move |scene, thread, at| {
+            let place = (at / (20 * MS)) as u32 % places;
+            scene.call(thread, "cuModuleLoadData", at, 4 * MS).stack_id = Some(StackId(place));
+        })
+        .explained()
+    };
+    only(&loading_from(7), "lazy-load");
+    innocent(&loading_from(1_000), "lazy-load");
 }
 
 #[test]

@@ -102,6 +102,20 @@ fn a_rank_that_has_become_late_is_seen_after_two_iterations() {
     assert_eq!(onset(&late_from(199)), None);
 }
 
+/// Where CPUs are shared, somebody is late now and then.
+#[test]
+fn among_ranks_that_are_late_in_turn_one_that_is_late_each_time_is_seen() {
+    let in_turn =
+        |step: u64, rank: u32| if step.is_multiple_of(8) && (step / 8) % 3 == u64::from(rank) { 6 * MS } else { 0 };
+    assert_eq!(onset(&job(in_turn).finished()), None);
+    let late_from = |from: u64| {
+        let late_ns = move |step, rank| if rank == 2 && step >= from { 12 * MS } else { in_turn(step, rank) };
+        onset(&job(late_ns).finished())
+    };
+    assert_eq!(late_from(192).unwrap().unusual_ns, 6 * MS);
+    assert_eq!(late_from(198), None, "twice is chance");
+}
+
 #[test]
 fn ranks_that_come_together_or_are_late_in_turn_have_no_onset() {
     assert_eq!(onset(&job(|_, _| 0).finished()), None);

@@ -5,14 +5,17 @@
 //! percent of it.
 //!
 //! # When it is not reported
-//! Loading while the program warms up, which every program does.
+//! Loading while the program warms up, which every program does. In the first seconds of a run, loads from ever new places
+//! are low: what has a habit of loading comes back to where it did.
 //!
 //! # How to fix it
 //! Load everything before the loop: run each shape once, set `CUDA_MODULE_LOADING=EAGER`, keep modules instead of
 //! loading them anew. For Triton and `torch.compile`, keep shapes fixed (`dynamic=True`, padding) so that nothing is
 //! compiled again, and keep the cache directory.
 
-use gpuwhy_model::{CallClass, Chain, Evidence, Severity};
+use std::collections::BTreeSet;
+
+use gpuwhy_model::{Call, CallClass, Chain, Evidence, Severity};
 
 use super::{Check, Rule, advice};
 use crate::case::{Draft, ThreadCase, Verdict, edge};
@@ -28,6 +31,10 @@ pub const RULE: Rule = Rule {
 
 /// Fewer loads are late, but no habit.
 const HABIT: u64 = 3;
+
+/// A run that is shorter may still be warming up, if so many loads or more tell where they come from.
+const YOUNG_NS: u64 = 15_000_000_000;
+const LEAST_STACKS: usize = 2;
 
 /// Libraries that make code for the GPU: the beginnings of their files' names.
 const COMPILERS: &[&str] = &["libnvrtc", "libnvJitLink", "libnvptxcompiler", "libtriton"];
@@ -79,7 +86,24 @@ fn tell(case: &ThreadCase<'_, '_>, loads: &Steady, lost_ns: u64) -> Draft {
         places: case.places(|call| is_load(call.op)),
         calls_affected: count,
         symptom: case.heaviest(|sum| is_load(sum.op)).and_then(|sum| case.symptom(sum)),
-        most_severe: if count < HABIT { Severity::Low } else { Severity::High },
+        most_severe: if count < HABIT || is_warming_up(case) { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
+}
+
+/// Whether a young thread often loads where it has not loaded before.
+fn is_warming_up(case: &ThreadCase<'_, '_>) -> bool {
+    let thread = case.thread;
+    let is_load =
+        |call: &&Call| call.thread == thread.id && case.situation.class_of(call.op) == Some(CallClass::Module);
+    let (mut places, mut later, mut again) = (BTreeSet::new(), 0, 0);
+    for load in case.situation.window.calls.rows.iter().filter(is_load) {
+        let Some(stack) = load.stack_id else { continue };
+        let is_known = !places.insert(stack);
+        if load.start_ns >= thread.steady_from_ns() {
+            later += 1;
+            again += usize::from(is_known);
+        }
+    }
+    thread.to_ns.saturating_sub(thread.from_ns) < YOUNG_NS && later >= LEAST_STACKS && again * 4 < later * 3
 }

@@ -33,7 +33,7 @@ const HANGS: &[(&str, &str)] = &[
 const BALANCED: &str = "balanced";
 const BALANCED_RUNS: usize = 4;
 
-/// Hangs are tried, and ranks that become late, once in this many rounds: they differ less from run to run.
+/// Hangs are tried once in this many rounds: they differ less from run to run.
 const HANGS_EVERY: u64 = 5;
 
 /// A step's time on the GPU, and how much later a rank is: 5 ms is more than 5 % of it.
@@ -58,13 +58,12 @@ pub fn run(rounds: u64) -> Result<()> {
         for (number, (kind, told)) in (round * 8..).zip(late_or_not()) {
             report(&mut runs, bench.late(kind, told, ranks, late_ms, off_ns(number))?);
         }
-        if !round.is_multiple_of(HANGS_EVERY) {
-            continue;
-        }
-        for (kind, told) in HANGS {
-            report(&mut runs, bench.hang(kind, told, ranks.max(3))?);
-        }
         report(&mut runs, bench.becomes_late(ranks)?);
+        if round.is_multiple_of(HANGS_EVERY) {
+            for (kind, told) in HANGS {
+                report(&mut runs, bench.hang(kind, told, ranks.max(3))?);
+            }
+        }
     }
     docs::save_results("ranks.json", json!({ "machine": machine_facts(), "step_ms": STEP_MS, "runs": runs }))
 }

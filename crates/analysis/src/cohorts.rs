@@ -166,7 +166,8 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
             let late = Span { from_ns, to_ns: one.start_ns };
             let is_sure =
                 clock_error_ns(window, usual, one).is_some_and(|error_ns| late.ns() > error_ns.max(TOGETHER_NS));
-            if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure) {
+            let is_usual = window.unusual.is_some_and(|unusual| !unusual.has(late));
+            if let Some(rank) = ranks.get_mut(&one.rank).filter(|_| is_sure && !is_usual) {
                 rank.came_late(one, late);
             }
         }

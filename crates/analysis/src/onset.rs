@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuwhy_model::Span;
-use gpuwhy_window::Window;
+use gpuwhy_window::{Unusual, Window};
 
 use crate::cohorts::whole_operations;
 
@@ -12,12 +12,15 @@ use crate::cohorts::whole_operations;
 const BEFORE: f64 = 0.6;
 const LEAST_BEFORE: usize = 20;
 
-/// How a rank becomes late: much later than the last one used to be, or hardly so, but each time.
-const WAYS: [Way; 2] =
-    [Way { times_later: 3, iterations: 2, least_part: 0.3 }, Way { times_later: 1, iterations: 4, least_part: 0.8 }];
+/// How a rank becomes late: much later than the last one hardly ever used to be, or later than it usually was, but each time.
+const WAYS: [Way; 2] = [
+    Way { usual: 0.95, times_later: 3, iterations: 2, least_part: 0.3 },
+    Way { usual: 0.75, times_later: 1, iterations: 6, least_part: 0.8 },
+];
 
 struct Way {
-    /// So many times as late as the last one was in 19 of 20 operations.
+    /// So many times as late as the last one was at most in this part of the operations.
+    usual: f64,
     times_later: u64,
     /// In so many iterations, and in this part of all operations since.
     iterations: usize,
@@ -39,8 +42,7 @@ const AGO_NS: u64 = 1_000_000_000;
 pub struct Onset {
     /// From the first operation to which it came late to the end of the window.
     pub during: Span,
-    /// It is later than this, and ranks hardly ever were before.
-    pub unusual_ns: u64,
+    pub unusual: Unusual,
 }
 
 /// The one who came last to an operation, from when half of the ranks had asked.
@@ -71,15 +73,16 @@ fn onset_of(window: &Window, lasts: &[Last]) -> Option<(u64, Onset)> {
     }
     let mut usual: Vec<u64> = before.iter().map(|last| last.late.ns()).collect();
     usual.sort_unstable();
-    let hardly_ever_ns = usual[usual.len() * 19 / 20];
-    WAYS.iter().find_map(|way| way.onset(window, since, hardly_ever_ns))
+    WAYS.iter().find_map(|way| way.onset(window, since, &usual))
 }
 
 impl Way {
     /// Since when a rank is late in this way, with how much it was late in all.
-    fn onset(&self, window: &Window, since: &[Last], hardly_ever_ns: u64) -> Option<(u64, Onset)> {
-        let unusual_ns = hardly_ever_ns.saturating_mul(self.times_later).max(LEAST_LATE_NS);
-        let mut late = (1..).zip(since.iter().rev()).filter(|(_, last)| last.late.ns() > unusual_ns).peekable();
+    /// `usual` is how late the last one was before, in order.
+    fn onset(&self, window: &Window, since: &[Last], usual: &[u64]) -> Option<(u64, Onset)> {
+        let usual_ns = usual[(usual.len() as f64 * self.usual) as usize];
+        let late_ns = usual_ns.saturating_mul(self.times_later).max(LEAST_LATE_NS);
+        let mut late = (1..).zip(since.iter().rev()).filter(|(_, last)| last.late.ns() > late_ns).peekable();
         let rank = late.peek()?.1.rank;
         let mut own: Vec<(usize, &Last)> = late.take_while(|(_, last)| last.rank == rank).collect();
         // What it was late to by chance before is no part of it.
@@ -96,7 +99,8 @@ impl Way {
         let is_over = ago_ns > iteration_ns.saturating_mul(ITERATIONS_AGO).saturating_add(AGO_NS);
         let from_ns = first.late.from_ns.min(window.to_ns.saturating_sub(SHORTEST_NS)).max(window.from_ns);
         let lost_ns = own.iter().fold(0u64, |sum, (_, last)| sum.saturating_add(last.late.ns()));
-        let onset = Onset { during: Span { from_ns, to_ns: window.to_ns }, unusual_ns };
+        let unusual = Unusual { since_ns: first.late.to_ns, late_ns };
+        let onset = Onset { during: Span { from_ns, to_ns: window.to_ns }, unusual };
         (!is_over).then_some((lost_ns, onset))
     }
 }

@@ -300,6 +300,28 @@ fn a_few_large_allocations_that_go_on_are_a_leak_and_those_of_a_start_are_not() 
     innocent(&asking_in(&[0, 1, 2, 3, 4, 200, 400]).explained(), "memory-leak");
 }
 
+/// A program that sets itself up slowly: little here and there, and much in few pieces.
+#[test]
+fn what_a_library_takes_in_a_few_pieces_is_no_leak() {
+    let taking = |pieces: &'static [u64]| {
+        training(move |scene, thread, at| {
+            let step = at / (20 * MS);
+            if step.is_multiple_of(10) {
+                let call = scene.call(thread, "cuMemAlloc", at, 5 * US);
+                (call.address, call.bytes) = (Some(1000 + step), Some(256 << 10));
+            }
+            if pieces.contains(&step) {
+                let call = scene.call(thread, "cuMemAlloc", at + MS, 5 * US);
+                (call.address, call.bytes, call.caller) = (Some(9000 + step), Some(64 << 20), None);
+            }
+        })
+        .explained()
+    };
+    only(&taking(&[]), "memory-leak");
+    innocent(&taking(&[170, 260, 490]), "memory-leak");
+    only(&taking(&[100, 170, 260, 350, 430, 490]), "memory-leak");
+}
+
 #[test]
 fn frees_whose_records_were_lost_are_no_leak() {
     let mut window = growing(|_| true).finished();

@@ -5,7 +5,7 @@ mod support;
 
 use gpuwhy_analysis::{add_end, onset};
 use gpuwhy_model::{Call, Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
-use gpuwhy_window::{Collective, FabricErrors, Host, Window};
+use gpuwhy_window::{Collective, FabricErrors, Host, Unusual, Window};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -96,7 +96,7 @@ fn a_rank_that_has_become_late_is_seen_after_two_iterations() {
     for step in [185, 198] {
         let onset = onset(&late_from(step)).unwrap();
         assert_eq!((onset.during.to_ns - onset.during.from_ns) / MS, 2000);
-        assert_eq!(onset.unusual_ns, 5 * MS);
+        assert_eq!(onset.unusual.late_ns, 5 * MS);
     }
     assert_eq!(onset(&late_from(140)).unwrap().during.from_ns, START_NS + 140 * STEP_NS + MS);
     assert_eq!(onset(&late_from(199)), None);
@@ -112,7 +112,7 @@ fn among_ranks_that_are_late_in_turn_one_that_is_late_each_time_is_seen() {
         let late_ns = move |step, rank| if rank == 2 && step >= from { 12 * MS } else { in_turn(step, rank) };
         onset(&job(late_ns).finished())
     };
-    assert_eq!(late_from(192).unwrap().unusual_ns, 6 * MS);
+    assert_eq!(late_from(192).unwrap().unusual.late_ns, 5 * MS);
     assert_eq!(late_from(198), None, "twice is chance");
 }
 
@@ -131,7 +131,7 @@ fn ranks_that_come_together_or_are_late_in_turn_have_no_onset() {
 /// What the run as a whole does not show is told where it is known how ranks came before.
 #[test]
 fn a_rank_that_was_late_a_few_times_is_told_if_ranks_were_not_before() {
-    let few = |unusual_ns| {
+    let few = |unusual| {
         let mut scene = Scene::new(S);
         let threads: Vec<_> = (0..RANKS).map(|rank| scene.program(4000 + rank, "python")).collect();
         for step in 0..3 {
@@ -142,10 +142,11 @@ fn a_rank_that_was_late_a_few_times_is_told_if_ranks_were_not_before() {
                 scene.sync(thread, at_ns + 2 * MS, step * 300 * MS + 200 * MS - at_ns);
             }
         }
-        scene.window.unusual_ns = unusual_ns;
+        scene.window.unusual = unusual;
         scene.explained()
     };
-    assert!(told(&few(Some(5 * MS))).contains(&"straggler"), "{:#?}", few(Some(5 * MS)));
+    let unusual = Some(Unusual { since_ns: START_NS, late_ns: 5 * MS });
+    assert!(told(&few(unusual)).contains(&"straggler"), "{:#?}", few(unusual));
     assert!(!told(&few(None)).contains(&"straggler"), "{:#?}", few(None));
 }
 

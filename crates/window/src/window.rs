@@ -57,8 +57,8 @@ pub struct Window {
     pub memory_calls: Covered<Call>,
     /// Collective operations of which it is known who asked for them.
     pub collectives: Covered<Collective>,
-    /// A rank that is later than this to an operation is later than ranks were before the window, where that is known.
-    pub unusual_ns: Option<u64>,
+    /// If a rank has become late in the window, this alone counts as late.
+    pub unusual: Option<Unusual>,
     /// Those that calls, stretches and standstills cite; of very many, the ones in which most time passed.
     pub stacks: BTreeMap<StackId, LoadedStack>,
     /// Where threads were seen running, one for each thread and stack.
@@ -82,6 +82,21 @@ pub struct Window {
     pub life: Vec<Life>,
     /// What the file cannot tell, in words.
     pub gaps: Vec<String>,
+}
+
+/// To come later to an operation of several ranks than they did before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusual {
+    /// The first operation to which one of them did.
+    pub since_ns: u64,
+    /// More than this.
+    pub late_ns: u64,
+}
+
+impl Unusual {
+    pub fn has(&self, late: Span) -> bool {
+        late.to_ns >= self.since_ns && late.ns() > self.late_ns
+    }
 }
 
 impl Window {

@@ -8,7 +8,8 @@
 //! in which sizes.
 //!
 //! # When it is not reported
-//! Memory that grows while the program warms up and then stays. A framework's cache that fills. Growth that could be
+//! Memory that grows while the program warms up and then stays. A framework's cache that fills. What a library takes for
+//! itself in less than four pieces, although that is most of the growth. Growth that could be
 //! frees whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen, so
 //! that the place is the one that asked the driver, and not always the one that keeps the memory.
 //!
@@ -82,6 +83,9 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
     if leaked.count < least || leaked.count <= missing.saturating_mul(2) {
         return rule_out(format!("{missing} frees have no record, which explains what seems to stay"));
     }
+    if leaked.module_count < LEAST_LARGE {
+        return rule_out(format!("{} allocations came to most of what stays: no pattern", leaked.module_count));
+    }
     match memory.last_thread {
         Some(thread) => Verdict::Found(Box::new(finding(situation, thread, &growth, &leaked))),
         None => rule_out("nothing was allocated".to_owned()),
@@ -129,6 +133,8 @@ struct Leaked {
     site: Option<Site>,
     site_count: u64,
     site_bytes: u64,
+    /// Of all sizes, from the module of that site.
+    module_count: u64,
     cited: Vec<Reference>,
     /// The stacks of what stays of that site, with its bytes.
     stacks: Vec<(StackId, u64)>,
@@ -201,6 +207,8 @@ impl<'w> Memory<'w> {
         let total = |(site, count): (&Site, &u64)| site.1.saturating_mul(*count);
         let top = sites.iter().max_by_key(|entry| total(*entry));
         let site = top.map(|(site, _)| *site);
+        let is_of_module = |one: &&Site| site.is_some_and(|(caller, _)| one.0 == caller);
+        let module_count = sites.iter().filter(|(one, _)| is_of_module(one)).map(|(_, count)| count).sum();
         let of_site = self.ledger.live().filter(|live| Some(site_of(live)) == site && live.start_ns >= warm_ns);
         let of_site: Vec<&Call> = of_site.collect();
         let mut cited: Vec<Reference> = of_site.iter().map(|live| live.reference()).collect();
@@ -210,6 +218,7 @@ impl<'w> Memory<'w> {
             site,
             site_count: top.map_or(0, |(_, count)| *count),
             site_bytes: top.map_or(0, total),
+            module_count,
             cited: cited.into_iter().rev().take(3).collect(),
             stacks: of_site.iter().filter_map(|live| Some((live.stack_id?, live.bytes?))).collect(),
         }

@@ -92,8 +92,7 @@ fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
 fn late<'c>(window: &Window, cohort: &'c Cohort) -> Option<&'c Rank> {
     let late = cohort.latest()?;
     let is_habit = cohort.operations >= LEAST_OPERATIONS && late.times_late() >= LEAST_LATE;
-    let is_new = |least_ns| late.late.iter().filter(|late| late.ns() > least_ns).count() >= LEAST_NEW;
-    let is_told = is_habit || window.unusual_ns.is_some_and(is_new);
+    let is_told = is_habit || window.unusual.is_some() && late.times_late() >= LEAST_NEW;
     (is_told && late.late_ns > cohort.usual_ns(late)?.saturating_mul(TIMES_LATER)).then_some(late)
 }
 

@@ -73,7 +73,7 @@ impl Ask for Findings {
             asked.go_on()?;
             let (from_ns, to_ns) = (Some(onset.during.from_ns), Some(onset.during.to_ns));
             let window = reading.window_of(&Scope { from_ns, to_ns, ..reading.scope })?;
-            let incident = gpuwhy_analysis::explain(&Window { unusual_ns: Some(onset.unusual_ns), ..window });
+            let incident = gpuwhy_analysis::explain(&Window { unusual: Some(onset.unusual), ..window });
             gpuwhy_analysis::add_incident(&mut explanation, incident);
         }
         if let (Some(steady), Some(end)) = (steady, phases.last())

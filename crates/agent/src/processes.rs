@@ -1,7 +1,7 @@
 //! Who the tids and addresses in records are: processes, threads, and the modules calls come from.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gpuwhy_capture::{Image, TaskId};
@@ -101,8 +101,12 @@ impl Processes {
                 let id = ProcessId(self.processes_met);
                 let comm = process.comm.clone();
                 let environment = self.procfs.environment(pid);
-                let surroundings =
-                    Surroundings { process: &process, environment: &environment, given: &self.given_labels };
+                let surroundings = Surroundings {
+                    process: &process,
+                    environment: &environment,
+                    given: &self.given_labels,
+                    root: Path::new("/"),
+                };
                 let labels = labels_of(&surroundings);
                 rows.push(Row::Name(Name::Process { id, process }));
                 rows.extend(labels.into_iter().map(|label| Row::Name(Name::Label { process: id, label })));

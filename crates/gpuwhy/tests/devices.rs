@@ -14,11 +14,17 @@ use support::{Finished, Place, Tracing, gpuwhy, needs_root, number_so_far, outpu
 
 /// A program that launches now and then on a GPU that says this of itself.
 fn traced(place: &Place, fake_nvml: &str) -> Finished {
+    traced_with(place, fake_nvml, |_| String::new()).1
+}
+
+/// With what that GPU says of the process, which is told too.
+fn traced_with(place: &Place, fake_nvml: &str, memory_of: fn(u32) -> String) -> (u32, Finished) {
     let mut running = LaunchLoop::new(&place.testbed).rate(500.0).start().unwrap();
-    let pid = running.pid().to_string();
+    let pid = running.pid();
     let file = place.file();
-    let mut command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", &pid]);
+    let mut command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", &pid.to_string()]);
     command.env("LD_LIBRARY_PATH", place.testbed.dir()).env("FAKE_NVML", fake_nvml);
+    command.env("FAKE_NVML_MEMORY", memory_of(pid));
     let mut tracing = Tracing::start(command, file);
     tracing.wait_ready();
     running.go().unwrap();
@@ -26,7 +32,29 @@ fn traced(place: &Place, fake_nvml: &str) -> Finished {
     running.finish().unwrap();
     let (status, finished) = tracing.wait_finished();
     assert!(status.success(), "{status}");
-    finished
+    (pid, finished)
+}
+
+#[test]
+fn root_what_processes_have_of_a_gpus_memory_and_what_of_it_is_in_use_is_kept() {
+    needs_root();
+    let place = Place::new();
+    let (pid, finished) = traced_with(&place, "25 2", |pid| format!("{pid} 3000000000"));
+    let value = |name: &str, device: &str| {
+        let of = format!("FROM sample_values WHERE name = '{name}' AND device = '{device}'");
+        let distinct = finished.number(&format!("SELECT count(DISTINCT value) {of}"));
+        (distinct, finished.number(&format!("SELECT CAST(round(1000 * max(value)) AS INTEGER) {of}")))
+    };
+    assert_eq!(value("gpu.process.memory", &format!("0/{pid}")), (1, 3_000_000_000_000));
+    let of_others = "SELECT count(DISTINCT device) FROM sample_values WHERE name = 'gpu.process.memory'";
+    assert_eq!(finished.number(of_others), 1, "what is not known is not told");
+    // As numbered in NVML: percent of the time, and MiB in a second.
+    assert_eq!(value("gpu.sm.utilization", "0"), (1, 20));
+    assert_eq!(value("gpu.sm.occupancy", "0"), (1, 30));
+    assert_eq!(value("gpu.tensor.utilization", "0"), (1, 50));
+    assert_eq!(value("gpu.memory.bandwidth", "0"), (1, 100));
+    assert_eq!(value("gpu.pcie.sent", "0"), (1, 20 * 1_048_576_000));
+    assert_eq!(finished.number("SELECT count(*) FROM sample_values WHERE name LIKE 'gpu.nvlink.%'"), 0);
 }
 
 fn explained(place: &Place) -> Value {

@@ -61,6 +61,8 @@ families! {
     RETRANSMITS: Counter "gpuwhy_tcp_retransmits_total" ["pid", "comm"];
     /// The last value of what samplers measure, in its unit.
     SAMPLE: Gauge "gpuwhy_sample" ["name", "device", "unit"];
+    /// Bytes that a process has of a GPU's memory, as the GPU's driver says.
+    PROCESS_MEMORY: Gauge "gpuwhy_gpu_process_memory" ["device", "pid"];
     /// Bytes that a port has sent, since its driver was loaded, as are all of these.
     RDMA_XMIT_DATA: Gauge "gpuwhy_rdma_port_xmit_data" ["rdma_device", "rdma_port", "rdma_transport"];
     /// Bytes that a port has received.

@@ -44,4 +44,6 @@ impl Sample {
     pub const GPU_XID_PID: &str = "gpu.xid.pid";
     /// Processes that have something on a GPU.
     pub const GPU_PROCESSES: &str = "gpu.processes";
+    /// What one of them has of its memory. The device is the number of the GPU and that of the process: `0/4711`.
+    pub const GPU_PROCESS_MEMORY: &str = "gpu.process.memory";
 }

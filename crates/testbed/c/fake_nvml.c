@@ -1,5 +1,6 @@
 // A libnvidia-ml with one GPU, which says of itself what FAKE_NVML says: "BUSY_PERCENT PROCESSES", and if it knows more
-// "... WHY_IT_IS_SLOW CLOCK_MHZ MOST_MHZ".
+// "... WHY_IT_IS_SLOW CLOCK_MHZ MOST_MHZ". FAKE_NVML_MEMORY, "PID BYTES", says what one of the processes has of its
+// memory; of the others that is not known. Such a GPU also tells what of it is in use.
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +27,39 @@ struct memory {
     unsigned long long total, reserved, free, used;
 };
 
+struct process {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+};
+
+struct metric {
+    unsigned id, result;
+    double value;
+    const char *short_name, *long_name, *unit;
+};
+
+struct metrics {
+    unsigned version, count;
+    unsigned *before, *now;
+    struct metric metrics[];
+};
+
+struct gpm_support {
+    unsigned version, is_supported;
+};
+
 static unsigned busy_percent, processes, reasons, clock_mhz, most_mhz;
+static struct process known_process;
 
 EXPORT int nvmlInit_v2(void)
 {
     const char *said = getenv("FAKE_NVML");
     if (!said)
         return NOT_FOUND;
+    const char *memory = getenv("FAKE_NVML_MEMORY");
+    if (memory)
+        sscanf(memory, "%u %llu", &known_process.pid, &known_process.memory);
     int told = sscanf(said, "%u %u %u %u %u", &busy_percent, &processes, &reasons, &clock_mhz, &most_mhz);
     return told == 2 || told == 5 ? SUCCESS : NOT_FOUND;
 }
@@ -84,11 +111,61 @@ EXPORT int nvmlDeviceGetSamples(void *device, int kind, unsigned long long seen_
     return SUCCESS;
 }
 
-EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *infos)
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *infos)
 {
-    (void)device, (void)infos;
+    (void)device;
+    unsigned room = infos ? *count : 0;
     *count = processes;
-    return processes ? INSUFFICIENT_SIZE : SUCCESS;
+    if (room < processes)
+        return INSUFFICIENT_SIZE;
+    for (unsigned at = 0; at < processes; at++) {
+        infos[at] = at == 0 && known_process.pid ? known_process : (struct process){.pid = 2 + at, .memory = -1ull};
+        infos[at].gpu_instance = infos[at].compute_instance = -1u;
+    }
+    return SUCCESS;
+}
+
+EXPORT int nvmlGpmQueryDeviceSupport(void *device, struct gpm_support *support)
+{
+    (void)device;
+    support->is_supported = known_process.pid != 0;
+    return SUCCESS;
+}
+
+EXPORT int nvmlGpmSampleAlloc(unsigned **sample)
+{
+    *sample = calloc(1, sizeof(**sample));
+    return SUCCESS;
+}
+
+EXPORT int nvmlGpmSampleFree(unsigned *sample)
+{
+    free(sample);
+    return SUCCESS;
+}
+
+// Samples are numbered.
+EXPORT int nvmlGpmSampleGet(void *device, unsigned *sample)
+{
+    static unsigned last;
+    (void)device;
+    *sample = ++last;
+    return SUCCESS;
+}
+
+// Each metric is its own number, if the samples are in order. It has no NVLink.
+EXPORT int nvmlGpmMetricsGet(struct metrics *asked)
+{
+    enum { FIRST_OF_NVLINK = 60 };
+    if (*asked->before + 1 != *asked->now)
+        return NOT_FOUND;
+    for (unsigned at = 0; at < asked->count; at++) {
+        struct metric *metric = &asked->metrics[at];
+        metric->short_name = metric->long_name = metric->unit = "";
+        metric->result = metric->id < FIRST_OF_NVLINK ? SUCCESS : NOT_SUPPORTED;
+        metric->value = metric->id;
+    }
+    return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory)

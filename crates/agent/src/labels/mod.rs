@@ -5,14 +5,17 @@
 mod given;
 mod job;
 mod place;
+mod pod;
 mod rank;
 mod user;
+
+use std::path::Path;
 
 use gpuwhy_model::{Label, Process};
 use hashbrown::HashMap;
 
 /// Every source of labels. What the user says comes first.
-pub const LABELS: &[Source] = &[given::labels, place::labels, job::labels, rank::labels, user::labels];
+pub const LABELS: &[Source] = &[given::labels, place::labels, pod::labels, job::labels, rank::labels, user::labels];
 
 /// Pairs of a key and a value.
 type Source = fn(&Surroundings<'_>) -> Vec<(String, String)>;
@@ -23,6 +26,8 @@ pub struct Surroundings<'a> {
     pub environment: &'a Environment,
     /// Labels that the user gives to all processes of the trace.
     pub given: &'a [Label],
+    /// Of the file system.
+    pub root: &'a Path,
 }
 
 /// The variables a process was started with. Hostile input.
@@ -70,7 +75,7 @@ mod tests {
 
     fn labels(process: &Process, environment: &[u8], given: &[Label]) -> Vec<(String, String)> {
         let environment = Environment::parse(environment);
-        let labels = labels_of(&Surroundings { process, environment: &environment, given });
+        let labels = labels_of(&Surroundings { process, environment: &environment, given, root: Path::new("/") });
         labels.into_iter().map(|label| (label.key, label.value)).filter(|(key, _)| key != "user").collect()
     }
 

@@ -14,7 +14,7 @@ pub fn labels(surroundings: &Surroundings<'_>) -> Vec<(String, String)> {
 }
 
 /// `pod` and 32 hexadecimal digits in groups. With systemd the groups are joined by `_`, else by `-`.
-fn pod_uid(cgroup: &str) -> Option<String> {
+pub(super) fn pod_uid(cgroup: &str) -> Option<String> {
     const UID_BYTES: usize = 36;
     let starts = cgroup.match_indices("pod").map(|(at, word)| at + word.len());
     let candidates = starts.filter_map(|start| cgroup.get(start..start + UID_BYTES));

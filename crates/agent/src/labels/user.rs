@@ -3,7 +3,7 @@
 use super::Surroundings;
 
 pub fn labels(surroundings: &Surroundings<'_>) -> Vec<(String, String)> {
-    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let passwd = std::fs::read_to_string(surroundings.root.join("etc/passwd")).unwrap_or_default();
     let uid = surroundings.process.uid.to_string();
     let name = name_of(&passwd, &uid).map_or_else(|| uid.clone(), str::to_owned);
     vec![("user".to_owned(), name)]

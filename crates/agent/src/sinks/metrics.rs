@@ -78,7 +78,7 @@ impl Heard {
                     registry.add(&families::RDMA_EVENTS, &[event.kind.as_str(), is_error], 1.0);
                 }
             }
-            Row::Samples(samples) => samples.iter().for_each(|one| sample(one, registry)),
+            Row::Samples(samples) => take_samples(samples, registry),
             Row::RungChange(change) => self.rung(change, registry),
             Row::Losses(losses) => {
                 for (reason, count) in losses.iter() {
@@ -169,13 +169,21 @@ impl Heard {
     }
 }
 
-/// Counters of RDMA ports have names of their own, as others publish them.
-fn sample(sample: &Sample, registry: &mut Registry) {
+fn take_samples(samples: &[Sample], registry: &mut Registry) {
+    // Whoever has something on a GPU is told each time.
+    if samples.iter().any(|one| one.name == Sample::GPU_PROCESSES) {
+        registry.forget(&families::PROCESS_MEMORY, |_| true);
+    }
+    samples.iter().for_each(|one| take_sample(one, registry));
+}
+
+/// Counters of RDMA ports, and what processes have of GPUs, have names of their own, as others publish them.
+fn take_sample(sample: &Sample, registry: &mut Registry) {
     let device = sample.device.as_deref().unwrap_or_default();
-    let port: Vec<&str> = device.split('/').collect();
+    let parts: Vec<&str> = device.split('/').collect();
     let name = format!("gpuwhy_{}", sample.name.replace('.', "_"));
-    if let Some(family) = FAMILIES.iter().find(|one| one.name == name && one.labels.len() == port.len()) {
-        return registry.set(family, &port, sample.value);
+    if let Some(family) = FAMILIES.iter().find(|one| one.name == name && one.labels.len() == parts.len()) {
+        return registry.set(family, &parts, sample.value);
     }
     registry.set(&families::SAMPLE, &[&sample.name, device, &sample.unit], sample.value);
 }
@@ -254,16 +262,29 @@ mod tests {
         assert!(!text.contains("comm=\"job 1\"") && text.contains("comm=\"job 2\""), "{text}");
     }
 
+    fn sample(name: &str, device: &str) -> Sample {
+        let (name, device) = (name.to_owned(), Some(device.to_owned()));
+        Sample { at_ns: 0, name, unit: String::new(), device, value: 3.0 }
+    }
+
+    #[test]
+    fn a_process_that_has_left_a_gpu_has_none_of_its_memory() {
+        let mut scene = Scene::new();
+        let memory = |device| sample(Sample::GPU_PROCESS_MEMORY, device);
+        scene.tell(Row::Samples(vec![sample(Sample::GPU_PROCESSES, "0"), memory("0/4711"), memory("0/4712")]));
+        let line = |pid| format!("gpuwhy_gpu_process_memory{{device=\"0\",pid=\"{pid}\"}} 3\n");
+        let text = scene.text();
+        assert!(text.contains(&line(4711)) && text.contains(&line(4712)), "{text}");
+        scene.tell(Row::Samples(vec![sample("host.swap.free", "")]));
+        assert!(scene.text().contains(&line(4711)), "other samplers know nothing of it");
+        scene.tell(Row::Samples(vec![sample(Sample::GPU_PROCESSES, "0"), memory("0/4712")]));
+        let text = scene.text();
+        assert!(!text.contains(&line(4711)) && text.contains(&line(4712)), "{text}");
+    }
+
     #[test]
     fn counters_of_ports_have_the_names_that_others_publish() {
         let mut scene = Scene::new();
-        let sample = |name: &str, device: &str| Sample {
-            at_ns: 0,
-            name: name.to_owned(),
-            unit: String::new(),
-            device: Some(device.to_owned()),
-            value: 3.0,
-        };
         let port = "mlx5_0/1/InfiniBand";
         let errors = Sample::FABRIC_ERRORS.iter().map(|name| sample(name, port));
         scene.tell(Row::Samples(errors.chain([sample("gpu.load", "0")]).collect()));

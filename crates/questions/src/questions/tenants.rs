@@ -16,7 +16,7 @@ pub struct Tenants {
     #[command(flatten)]
     #[serde(flatten)]
     pub part: Part,
-    /// What tells them apart: a key of the view `labels` [default: the first of job, pod_uid, container and user that
+    /// What tells them apart: a key of the view `labels` [default: the first of job, pod, pod_uid, container and user that
     /// processes have].
     #[arg(long, value_name = "KEY")]
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct TenantWait {
 }
 
 /// In the order in which they are tried.
-const KEYS: &[&str] = &["job", "pod_uid", "container", "user"];
+const KEYS: &[&str] = &["job", "pod", "pod_uid", "container", "user"];
 
 const HAS_KEY: &str = "SELECT count(*) AS number FROM process_labels WHERE key = ?1";
 

@@ -1,5 +1,5 @@
 """Others read what `gpuwhy export` writes: Perfetto every slice, whose it is, its arrows and counters; a reader of pprof the
-stacks."""
+stacks; DuckDB every row of the views."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import tempfile
 
+import duckdb
 from perfetto_reader import Reader
 
 TRACE = os.environ["GPUWHY_TRACE"]
@@ -21,6 +22,7 @@ WITH_STACKS = (
     "SELECT sum(duration_ns) FROM cuda_events WHERE stack_id IN (SELECT stack_id FROM stack_lines)",
     "SELECT sum(count) FROM stack_samples WHERE stack_id IN (SELECT stack_id FROM stack_lines)",
 )
+VIEWS = ("cuda_events", "sched_events", "thread_times", "io_events", "sample_values", "nccl_events")
 
 
 def main():
@@ -29,11 +31,14 @@ def main():
             with Reader(exported(folder, kind)) as reader:
                 timeline(reader, kind)
         profile(exported(folder, "pprof"))
+        for view in VIEWS:
+            rows(exported(folder, "parquet", view), view)
 
 
-def exported(folder, kind):
-    out = pathlib.Path(folder) / kind
-    subprocess.run([os.environ["GPUWHY"], "export", TRACE, "--format", kind, "--out", out], check=True)
+def exported(folder, kind, view=None):
+    out = pathlib.Path(folder) / (view or kind)
+    of_view = ["--view", view] if view else []
+    subprocess.run([os.environ["GPUWHY"], "export", TRACE, "--format", kind, *of_view, "--out", out], check=True)
     return out
 
 
@@ -67,6 +72,21 @@ def profile(file):
     assert found["sums"] == expected, (found["sums"], expected)
     assert all(name for stack in found["stacks"] for name in stack)
     print(f"  pprof: {len(found['stacks'])} stacks, {found['sums']}")
+
+
+def rows(file, view):
+    """As many as the trace has, and in each column as many values and the same in all."""
+    trace = sqlite3.connect(TRACE)
+    columns = [(name, kind) for name, kind, *_ in duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{file}')").fetchall()]
+    assert [name for name, _ in columns] == [name for _, name, *_ in trace.execute(f"PRAGMA table_info({view})")], columns
+    # Of texts their lengths, and of whole numbers what is left of them, so that sums of 64 bits suffice.
+    value = {"BIGINT": "{0} % 1000003", "DOUBLE": "round({0})", "VARCHAR": "length({0})"}
+    sums = [f'count("{name}")' for name, _ in columns]
+    sums += ["CAST(sum(" + value[kind].format(f'"{name}"') + ") AS BIGINT)" for name, kind in columns]
+    asked = f"SELECT count(*), {', '.join(sums)} FROM "
+    found, expected = duckdb.sql(f"{asked} read_parquet('{file}')").fetchone(), trace.execute(asked + view).fetchone()
+    assert found == expected, (view, found, expected)
+    print(f"  parquet: {found[0]} rows of {view}, {len(columns)} columns")
 
 
 if __name__ == "__main__":

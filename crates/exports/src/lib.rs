@@ -6,6 +6,7 @@
 mod formats;
 mod stacks;
 mod timeline;
+mod views;
 
 use std::io::{self, Write};
 
@@ -16,11 +17,23 @@ use gpuwhy_questions::{Ask, AskError, Asked, Part};
 use gpuwhy_store::QueryError;
 use thiserror::Error;
 
-use formats::{chrome, flamegraph, folded, ndjson, perfetto, pprof};
+pub use views::{VIEWS, View};
+
+use formats::{chrome, flamegraph, folded, ndjson, parquet, perfetto, pprof};
 
 /// Every format there is.
-pub const FORMATS: &[Format] =
-    &[perfetto::FORMAT, chrome::FORMAT, flamegraph::FORMAT, folded::FORMAT, pprof::FORMAT, ndjson::FORMAT];
+pub const FORMATS: &[Format] = &[
+    perfetto::FORMAT,
+    chrome::FORMAT,
+    flamegraph::FORMAT,
+    folded::FORMAT,
+    pprof::FORMAT,
+    ndjson::FORMAT,
+    parquet::FORMAT,
+];
+
+/// Where a format is written to.
+pub type Out<'o> = dyn Write + Send + 'o;
 
 pub struct Format {
     /// As a user names it.
@@ -29,9 +42,16 @@ pub struct Format {
     pub read_by: &'static str,
     /// How its files end, without a dot.
     pub extension: &'static str,
-    /// Whether it consists of stacks, of which there are several kinds.
-    pub is_of_stacks: bool,
-    write: fn(&Export<'_>, &mut dyn Write) -> Result<(), ExportError>,
+    pub holds: Holds,
+    write: fn(&Export<'_>, &mut Out<'_>) -> Result<(), ExportError>,
+}
+
+/// How much of a trace there is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    Everything,
+    OneKindOfStacks,
+    OneView,
 }
 
 impl Format {
@@ -39,7 +59,7 @@ impl Format {
         FORMATS.iter().find(|format| format.name == name)
     }
 
-    pub fn write(&self, export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+    pub fn write(&self, export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
         (self.write)(export, out)?;
         Ok(out.flush()?)
     }
@@ -51,6 +71,8 @@ pub struct Export<'a> {
     pub part: &'a Part,
     /// Whose stacks, for formats that consist of them and hold one kind.
     pub stacks_of: Of,
+    /// Which view, for formats that hold one.
+    pub view: &'a View,
 }
 
 impl Export<'_> {

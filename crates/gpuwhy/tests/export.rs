@@ -5,10 +5,12 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gpuwhy_store::{Limits, Trace, Value as Cell};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 use support::{gpuwhy, output, small_trace};
 use tempfile::TempDir;
@@ -79,6 +81,23 @@ fn lines_of_json_are_the_rows_of_the_views() {
         assert_eq!(found, number(&file, &format!("SELECT count(*) FROM {view}")), "{view}");
     }
     assert!(rows.iter().any(|row| row["view"] == "findings" && row["finding"]["cause"].is_string()));
+}
+
+#[test]
+fn a_parquet_file_holds_the_rows_of_one_view() {
+    let (_directory, file) = recorded();
+    let rows = |words: &[&str]| {
+        let written = exported(&file, &[&["--format", "parquet"], words].concat());
+        assert!(written.starts_with(b"PAR1") && written.ends_with(b"PAR1"));
+        let reader = SerializedFileReader::new(File::open(file.with_extension("out")).unwrap()).unwrap();
+        usize::try_from(reader.metadata().file_metadata().num_rows()).unwrap()
+    };
+    let all = number(&file, "SELECT count(*) FROM cuda_events");
+    assert_eq!(rows(&[]), all);
+    assert_eq!(rows(&["--view", "sched_events"]), number(&file, "SELECT count(*) FROM sched_events"));
+    let part = rows(&["--since", "1s"]);
+    assert!(0 < part && part < all, "{part} of {all}");
+    assert_eq!(rows(&["--pid", "1"]), 0);
 }
 
 #[test]
@@ -153,6 +172,8 @@ fn what_cannot_be_exported_is_a_clear_error_and_leaves_no_file() {
     fails(&file, &["--format", "flamegraph"], 1, "the trace has no stacks of calls");
     fails(&file, &["--format", "pprof"], 1, "the trace has no stacks of any kind");
     fails(&file, &["--format", "perfetto", "--of", "waits"], 1, "--of is for formats of one kind of stacks");
+    fails(&file, &["--format", "ndjson", "--view", "io_events"], 1, "--view is for formats of one view");
+    fails(&file, &["--format", "parquet", "--view", "processes"], 2, "possible values");
     fails(&file, &["--format", "svg"], 2, "possible values");
     fails(&file, &[], 2, "--format");
     fails(&missing, &["--format", "chrome"], 1, "missing.db");

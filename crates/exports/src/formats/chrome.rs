@@ -9,20 +9,20 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::json;
 
 use crate::timeline::{self, Detail, Draw, Pid, Process, Sample, Slice, Thread, Track};
-use crate::{Export, ExportError, Format};
+use crate::{Export, ExportError, Format, Holds, Out};
 
 pub const FORMAT: Format = Format {
     name: "chrome",
     read_by: "chrome://tracing, ui.perfetto.dev, speedscope",
     extension: "json",
-    is_of_stacks: false,
+    holds: Holds::Everything,
     write,
 };
 
 /// Findings stand in a process of their own, which no other has the number of.
 const FINDINGS: u32 = 0;
 
-fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     let start_ns = export.asked.read(export.part)?.span.from_ns;
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"start_ns\":\"{start_ns}\"}},\"traceEvents\":[")?;
     let mut drawn = Chrome { out, start_ns, has_events: false, tracks: HashSet::new() };

@@ -7,10 +7,10 @@ use std::io::Write;
 
 use gpuwhy_questions::questions::stacks::Of;
 
-use crate::{Export, ExportError, Format, stacks};
+use crate::{Export, ExportError, Format, Holds, Out, stacks};
 
 pub const FORMAT: Format =
-    Format { name: "flamegraph", read_by: "any browser", extension: "svg", is_of_stacks: true, write };
+    Format { name: "flamegraph", read_by: "any browser", extension: "svg", holds: Holds::OneKindOfStacks, write };
 
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 18.0;
@@ -22,7 +22,7 @@ const NARROWEST: f64 = 0.3;
 /// Makes the frame that was clicked as wide as the page, and those around it with it.
 const ZOOM: &str = include_str!("flamegraph.js");
 
-fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     let mut root = Node::default();
     for line in stacks::folded(export)? {
         let (frames, number) = line.rsplit_once(' ').unwrap_or((&line, "0"));

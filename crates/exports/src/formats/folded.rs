@@ -1,18 +1,17 @@
 //! Folded stacks: `outermost;...;innermost microseconds`.
 
-use std::io::Write;
 
-use crate::{Export, ExportError, Format, stacks};
+use crate::{Export, ExportError, Format, Holds, Out, stacks};
 
 pub const FORMAT: Format = Format {
     name: "folded",
     read_by: "flamegraph.pl, inferno, speedscope",
     extension: "folded",
-    is_of_stacks: true,
+    holds: Holds::OneKindOfStacks,
     write,
 };
 
-fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     for line in stacks::folded(export)? {
         writeln!(out, "{line}")?;
     }

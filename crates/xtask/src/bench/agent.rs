@@ -68,7 +68,8 @@ fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / per_second as f64)
 }
 
-fn status_number(pid: u32, key: &str) -> Result<u64> {
+/// In KiB.
+pub(super) fn status_number(pid: u32, key: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(key)).context("no such line")?;
     Ok(line.split_ascii_whitespace().next().context("no number")?.parse()?)

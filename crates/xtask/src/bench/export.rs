@@ -11,7 +11,7 @@ use super::large_trace::write_trace;
 
 /// Rows of the traces, calls and stretches together.
 const ROWS: [u64; 2] = [1_000_000, 10_000_000];
-const FORMATS: &[&str] = &["perfetto", "chrome", "ndjson"];
+const FORMATS: &[&str] = &["perfetto", "chrome", "ndjson", "parquet"];
 
 pub fn run(place: &Place) -> Result<Value> {
     let binary = gpuwhy::build()?;

@@ -75,7 +75,7 @@ impl Service {
         let begins_ns = self.clock_ns(day * DAY_S);
         let session = Session { started_ns: begins_ns, attach_path: "session".into(), ..Session::default() };
         let mut writer = Writer::open(file, &session, &Options { max_size: Some(MOST_BYTES) })?;
-        let op = writer.op("cuLaunchKernel", Layer::Driver, CallClass::Launch.into(), None)?;
+        let op = writer.op("cuLaunchKernel", Layer::Driver, CallClass::Launch, None)?;
         let stays = self.begins(&mut writer, "train")?;
         let mut seen = 0;
         for second in (0..DAY_S).step_by(EVERY_S as usize) {

@@ -6,7 +6,7 @@ program's own TRUTH.
                                    [--seeds 1,2] [--strength strong|weak] [--modes fault,healthy] [--only NAME,...]
                                    [--ahead 2] [--keep]
 
-A program has the GPU to itself; with --ahead the next ones import meanwhile, each under its own tracer (in_turn.py).
+A program has the GPU to itself; with --ahead the next ones import meanwhile, each under its own tracer (takes_turn.py).
 Right: the first finding of medium or high severity has one of the causes that TRUTH names; of two faults, both are among
 the findings. A healthy run is right when it has no finding of medium or high severity. A weak fault is right or silent.
 Culprit and line, which is where the thread stands that feeds the GPU, are compared where the cause is right. Prints the
@@ -28,13 +28,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import machine
 import measured_code
 from kept_traces import KeptTraces, unpack
+from turns import in_turn
 
 GPU = Path(__file__).resolve().parent
 HERE = GPU / "incidents"
@@ -49,17 +49,14 @@ def main() -> int:
     options = parse_arguments()
     if options.again:
         return explain_again(options)
-    deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
     wanted = list(itertools.product(programs(options), options.seeds, options.modes))
-    with ThreadPoolExecutor(1 + options.ahead) as jobs, tempfile.NamedTemporaryFile() as turn:
-        run_in_time = lambda wanted: one_run(options, *wanted, turn.name, kept) if time.monotonic() < deadline else None
-        for run in filter(None, jobs.map(run_in_time, wanted)):
-            report["runs"].append(run)
-            (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
-            print(line(run), flush=True)
+    for run in in_turn(partial(one_run, options, kept), wanted, options.ahead, options.minutes):
+        report["runs"].append(run)
+        (options.out / "incidents.json").write_text(json.dumps(report, indent=1) + "\n")
+        print(line(run), flush=True)
     print(f"{len(report['runs'])} of {len(wanted)} in time")
     print_table(report["runs"])
     return 0
@@ -110,14 +107,14 @@ def as_list(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def one_run(options: argparse.Namespace, program: Path, seed: int, mode: str, turn: str, kept: KeptTraces) -> dict:
+def one_run(options: argparse.Namespace, kept: KeptTraces, program: Path, seed: int, mode: str, turn: str) -> dict:
     truth = truth_of(program)
     run = {"set": program.parent.name, "program": program.stem, "mode": mode, "seed": seed, "strength": options.strength}
     run["expected"] = truth["cause"]
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "x.db"
-        in_turn = [str(GPU / "in_turn.py"), turn] if options.ahead else []
-        command = [sys.executable, *in_turn, str(program), mode, str(options.seconds), str(seed), options.strength]
+        waits = [str(GPU / "takes_turn.py"), turn] if options.ahead else []
+        command = [sys.executable, *waits, str(program), mode, str(options.seconds), str(seed), options.strength]
         traced = [str(options.gpuwhy), "trace", "--out", str(trace), "--", *command]
         try:
             done = subprocess.run(traced, cwd=folder, capture_output=True, text=True, timeout=options.seconds + AROUND_S)

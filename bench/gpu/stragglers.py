@@ -22,10 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from kept_traces import KeptTraces
+from turns import in_turn
 
 HERE = Path(__file__).resolve().parent
 # What the late rank does by the summary, for each fault.
@@ -64,17 +65,14 @@ def main() -> int:
     import measured_code
 
     options = parse_arguments()
-    deadline = time.monotonic() + 60 * options.minutes
     options.out.mkdir(parents=True, exist_ok=True)
     kept = KeptTraces(options.out if options.keep else None)
     report = {"machine": machine.describe(), **measured_code.describe(), "seconds": options.seconds, "runs": []}
     wanted = list(itertools.product(range(options.seeds), options.models, options.ranks, options.faults))
-    with ThreadPoolExecutor(1 + options.ahead) as jobs, tempfile.NamedTemporaryFile() as turn:
-        run_in_time = lambda wanted: one_run(options, *wanted, turn.name, kept) if time.monotonic() < deadline else None
-        for run in filter(None, jobs.map(run_in_time, wanted)):
-            report["runs"].append(run)
-            (options.out / "stragglers.json").write_text(json.dumps(report, indent=1) + "\n")
-            print(line(run), flush=True)
+    for run in in_turn(partial(one_run, options, kept), wanted, options.ahead, options.minutes):
+        report["runs"].append(run)
+        (options.out / "stragglers.json").write_text(json.dumps(report, indent=1) + "\n")
+        print(line(run), flush=True)
     print()
     for run in report["runs"]:
         print(line(run))
@@ -101,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def one_run(
-    options: argparse.Namespace, seed: int, model: str, ranks: int, fault: str, turn: str, kept: KeptTraces
+    options: argparse.Namespace, kept: KeptTraces, seed: int, model: str, ranks: int, fault: str, turn: str
 ) -> dict:
     late_rank = (seed + ranks - 1) % ranks
     run = {"model": model, "ranks": ranks, "fault": fault, "late_rank": late_rank, "seed": seed, "is_right": False}

@@ -1,6 +1,6 @@
 """Runs a program when it is its turn to have the GPU, to itself until it ends. What takes long to import is there by then.
 
-    in_turn.py TURN PROGRAM [ARGUMENT...]
+    takes_turn.py TURN PROGRAM [ARGUMENT...]
 """
 
 import fcntl

@@ -1,6 +1,5 @@
 //! Folded stacks: `outermost;...;innermost microseconds`.
 
-
 use crate::{Export, ExportError, Format, Holds, Out, stacks};
 
 pub const FORMAT: Format = Format {

@@ -28,8 +28,11 @@ pub fn render() -> Result<Option<String>> {
     if let Some(alerts) = load("alerts.json")? {
         alerting(&mut text, &alerts)?;
     }
-    if let (Some(days), Some(hour)) = (load("soak.json")?, load("soak-hour.json")?) {
-        running_for_good(&mut text, &days, &hour)?;
+    if let Some(days) = load("soak.json")? {
+        running_for_days(&mut text, &days)?;
+    }
+    if let Some(hour) = load("soak-hour.json")? {
+        running_for_an_hour(&mut text, &hour)?;
     }
     if let Some(explain) = load("explain.json")? {
         explaining(&mut text, &explain)?;
@@ -292,14 +295,14 @@ fn exporting(text: &mut String, results: &Value) -> Result<()> {
     Ok(())
 }
 
-fn running_for_good(text: &mut String, days: &Value, hour: &Value) -> Result<()> {
+fn running_for_days(text: &mut String, days: &Value) -> Result<()> {
     let soak = &days["soak"];
     let each = soak["days"].as_array().map(Vec::as_slice).unwrap_or_default();
     let [limit, seen, stored, unaccounted, processes] =
         ["limit_mb", "seen", "stored", "unaccounted", "processes"].map(|key| number(&soak[key]));
     writeln!(
         text,
-        "\n## Running for good\n\n`./dev bench soak` on {}: {} days on simulated time, with {processes:.0} processes that come and \
+        "\n## Running for days\n\n`./dev bench soak` on {}: {} days on simulated time, with {processes:.0} processes that come and \
          go, a session for each day, and a clock that is set back and forth. Of {seen:.0} calls {stored:.0} are in the file, the \
          others are counted as expired, and {unaccounted:.0} are not accounted for. The file may take {limit:.0} MB.\n\n\
          | day | the most that the file took | memory | time for the day |\n|---:|---:|---:|---:|",
@@ -310,11 +313,15 @@ fn running_for_good(text: &mut String, days: &Value, hour: &Value) -> Result<()>
         let [day, file, memory, seconds] = ["day", "file_mb", "memory_mb", "seconds"].map(|key| number(&day[key]));
         writeln!(text, "| {day:.0} | {file:.1} MB | {memory:.0} MB | {seconds:.1} s |")?;
     }
+    Ok(())
+}
+
+fn running_for_an_hour(text: &mut String, hour: &Value) -> Result<()> {
     let hour_of = &hour["hour"];
     let [jobs, file] = ["jobs", "file_mb"].map(|key| number(&hour_of[key]));
     writeln!(
         text,
-        "\n`./dev bench hour` on {}: an hour of `gpuwhy trace --max-size 64MiB --prometheus` beside a program that launches 2000 \
+        "\n## Running for an hour\n\n`./dev bench hour` on {}: an hour of `gpuwhy trace --max-size 64MiB --prometheus` beside a program that launches 2000 \
          times a second, while {jobs:.0} others came and went. The file took {file:.0} MB at most.\n\n\
          | minute | memory of the tracer |\n|---:|---:|",
         measured_on(hour),

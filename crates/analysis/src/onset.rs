@@ -14,8 +14,8 @@ const LEAST_BEFORE: usize = 20;
 
 /// How a rank becomes late: much later than the last one hardly ever used to be, or later than it usually was, but each time.
 const WAYS: [Way; 2] = [
-    Way { usual: 0.95, times_later: 3, iterations: 2, least_part: 0.3 },
-    Way { usual: 0.75, times_later: 1, iterations: 6, least_part: 0.8 },
+    Way { usual: 0.95, times_later: 3, iterations: 2, least_part: 0.3, since_its_first: true },
+    Way { usual: 0.75, times_later: 1, iterations: 6, least_part: 0.8, since_its_first: false },
 ];
 
 struct Way {
@@ -25,6 +25,8 @@ struct Way {
     /// In so many iterations, and in this part of all operations since.
     iterations: usize,
     least_part: f64,
+    /// Since no other rank was. Otherwise what it was late to by chance before is no part of it.
+    since_its_first: bool,
 }
 
 /// Less is not late.
@@ -85,9 +87,9 @@ impl Way {
         let mut late = (1..).zip(since.iter().rev()).filter(|(_, last)| last.late.ns() > late_ns).peekable();
         let rank = late.peek()?.1.rank;
         let mut own: Vec<(usize, &Last)> = late.take_while(|(_, last)| last.rank == rank).collect();
-        // What it was late to by chance before is no part of it.
         let is_often = |count: &usize| *count as f64 >= self.least_part * own[count - 1].0 as f64;
-        own.truncate((1..=own.len()).rev().find(is_often)?);
+        let fewest = if self.since_its_first { own.len() } else { 1 };
+        own.truncate((fewest..=own.len()).rev().find(is_often)?);
         let (newest, first) = (own[0].1, own[own.len() - 1].1);
         // To what one wait covers, a rank is late once.
         let iterations = own.iter().map(|(_, last)| last.done_ns).collect::<BTreeSet<_>>().len();

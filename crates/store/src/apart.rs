@@ -4,6 +4,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use crate::schema;
+
 /// Columns that say when something was.
 const TIMES: &str = "SELECT table_name, column_name FROM schema_columns JOIN schema_tables ON name = table_name
     WHERE kind = 'table' AND unit = 'ns since epoch'";
@@ -19,6 +21,10 @@ pub fn forget(file: &Path, pid: u32) -> rusqlite::Result<()> {
     connection.execute(&calls, [pid])?;
     for table in OF_THREADS {
         connection.execute(&format!("DELETE FROM {table} WHERE thread_id IN ({threads})"), [pid])?;
+    }
+    for table in schema::tables().map(|table| table.facts.name).filter(|table| schema::is_of_calls(table)) {
+        let gone = format!("DELETE FROM {table} WHERE start_ns NOT IN (SELECT start_ns FROM calls)");
+        connection.execute(&gone, [])?;
     }
     Ok(())
 }

@@ -197,7 +197,9 @@ impl<'c> Copy<'c> {
         let order = if key.is_empty() { String::new() } else { format!("ORDER BY {}", key.join(", ")) };
         let mut read = self.from.prepare(&format!("SELECT {} FROM {name} {order}", columns.join(", ")))?;
         let marks = vec!["?"; columns.len()].join(", ");
-        let mut write = self.into.prepare(&format!("INSERT INTO {name} VALUES ({marks})"))?;
+        // What is told of a call that is not there may be told of one of another part: then it is that one's.
+        let insert = if schema::is_of_calls(name) { "INSERT OR IGNORE" } else { "INSERT" };
+        let mut write = self.into.prepare(&format!("{insert} INTO {name} VALUES ({marks})"))?;
         let is_told_by_time = key.len() == 1 && changes[0] == Change::Time;
         let mut last_ns = i64::MIN;
         let mut rows = read.query([])?;

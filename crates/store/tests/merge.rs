@@ -79,6 +79,20 @@ fn every_row_of_each_trace_is_there_also_where_times_and_pids_are_the_same() {
     assert_eq!(number(&out, inside), 20);
 }
 
+/// It was lost, or has expired.
+#[test]
+fn what_is_told_of_calls_that_are_not_there_is_in_nobodys_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = ["ada", "bob"].map(|host| part(&trace(dir.path(), host), 0));
+    for part in &parts {
+        let trace = rusqlite::Connection::open(&part.path).unwrap();
+        trace.execute("INSERT INTO collective_waits (start_ns, done_ns, wait_ns) VALUES (77, 78, 1)", []).unwrap();
+    }
+    let out = merged(dir.path(), &parts);
+    assert_eq!(number(&out, "SELECT count(*) FROM collective_waits"), 1);
+    assert_eq!(number(&out, "SELECT count(*) FROM cuda_events"), 40);
+}
+
 #[test]
 fn times_are_moved_and_the_file_says_by_how_much() {
     let dir = tempfile::tempdir().unwrap();

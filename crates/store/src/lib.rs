@@ -30,7 +30,7 @@ pub use explanations::{KeptExplanation, keep_explanation};
 pub use filter::Filter;
 pub use merge::{Part, merge};
 pub use reader::Trace;
-pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown};
+pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown, view_columns};
 pub use spans::{CallSpan, WaitSpan};
 pub use stack_times::{StackSum, StackSums, StackTime, StackTimes, StacksOf};
 pub use writer::{Options, Writer};

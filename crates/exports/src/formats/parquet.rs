@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gpuwhy_questions::Reading;
-use gpuwhy_store::{Cells, Value};
+use gpuwhy_model::CellType;
+use gpuwhy_store::{Cells, Value, view_columns};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriterImpl;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -27,7 +27,7 @@ const ROWS_OF_A_GROUP: usize = 1 << 16;
 
 fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     let reading = export.asked.read(export.part)?;
-    let mut columns = columns(&reading, export.view.name)?;
+    let mut columns: Vec<Column> = view_columns(export.view.name).iter().map(Column::new).collect();
     let fields = columns.iter().map(Column::field).collect::<Result<Vec<TypePtr>, ParquetError>>()?;
     let schema = Type::group_type_builder(export.view.name).with_fields(fields).build()?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
@@ -53,29 +53,9 @@ fn write(export: &Export<'_>, out: &mut Out<'_>) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// As the view has them.
-fn columns(reading: &Reading, view: &'static str) -> Result<Vec<Column>, ExportError> {
-    let mut columns = Vec::new();
-    let sql = "SELECT info.name, column.type FROM pragma_table_info(?) AS info \
-               JOIN schema_columns AS column ON column.table_name = ? AND column.column_name = info.name ORDER BY info.cid";
-    let of_view = [Value::Text(view.to_owned()), Value::Text(view.to_owned())];
-    reading.trace.each(sql, &of_view, |row| {
-        let (Value::Text(name), Value::Text(kind)) = (row.value(0), row.value(1)) else { return Ok(()) };
-        let values = match kind.as_str() {
-            "INTEGER" => Values::Integers(Vec::new()),
-            "REAL" => Values::Numbers(Vec::new()),
-            _ => Values::Texts(Vec::new()),
-        };
-        columns.push(Column { view, name, values, are_there: Vec::new() });
-        Ok::<(), ExportError>(())
-    })?;
-    Ok(columns)
-}
-
 /// What was read of a column, and is not written yet.
 struct Column {
-    view: &'static str,
-    name: String,
+    name: &'static str,
     values: Values,
     /// Of each row: 1 with a value, 0 without.
     are_there: Vec<i16>,
@@ -88,13 +68,22 @@ enum Values {
 }
 
 impl Column {
+    fn new(of_view: &gpuwhy_model::Column) -> Self {
+        let values = match of_view.kind {
+            CellType::Integer => Values::Integers(Vec::new()),
+            CellType::Real => Values::Numbers(Vec::new()),
+            CellType::Text => Values::Texts(Vec::new()),
+        };
+        Self { name: of_view.name, values, are_there: Vec::new() }
+    }
+
     fn field(&self) -> Result<TypePtr, ParquetError> {
         let (physical, logical) = match self.values {
             Values::Integers(_) => (Physical::INT64, None),
             Values::Numbers(_) => (Physical::DOUBLE, None),
             Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
-        let field = Type::primitive_type_builder(&self.name, physical).with_repetition(Repetition::OPTIONAL);
+        let field = Type::primitive_type_builder(self.name, physical).with_repetition(Repetition::OPTIONAL);
         Ok(Arc::new(field.with_logical_type(logical).build()?))
     }
 
@@ -110,8 +99,7 @@ impl Column {
             (Values::Texts(values), Value::Text(value)) => values.push(value.into_bytes().into()),
             (Values::Texts(values), value) => values.push(value.to_json().to_string().into_bytes().into()),
             (_, value) => {
-                let (view, name, value) = (self.view, &self.name, value.to_json());
-                let message = format!("{view}.{name} holds {value}, which is no number of its kind");
+                let message = format!("{} holds {}, which is no number of its kind", self.name, value.to_json());
                 return Err(ExportError::Failed { message });
             }
         }

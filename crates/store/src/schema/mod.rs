@@ -9,7 +9,7 @@ mod views;
 
 use std::sync::LazyLock;
 
-use gpuwhy_model::{CollectiveCapture, CollectiveReplay, CollectiveWait, Record, TableFacts};
+use gpuwhy_model::{CollectiveCapture, CollectiveReplay, CollectiveWait, Column, Record, TableFacts};
 use rusqlite::{Connection, params};
 
 pub use markdown::schema_markdown;
@@ -48,6 +48,11 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static Table> {
 
 fn views() -> impl Iterator<Item = &'static Table> {
     ALL.iter().filter(|table| table.view.is_some())
+}
+
+/// The columns of a view, in order. Files of earlier versions are seen with the same.
+pub fn view_columns(view: &str) -> &'static [Column] {
+    views().find(|listed| listed.facts.name == view).map_or(&[], |view| &view.columns)
 }
 
 /// Whether its rows are about calls, and told apart by their starts.

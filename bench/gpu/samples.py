@@ -26,7 +26,7 @@ import measured_code
 # What nvidia-smi calls it, how much of its unit ours is, and by how much both may differ: they are not asked at once.
 SMI = {
     "gpu.temperature": ("temperature.gpu", 1, 2),
-    "gpu.power": ("power.draw.instant", 1, 40),
+    "gpu.power": ("power.draw.average", 1, 40),
     "gpu.clock.sm": ("clocks.sm", 1, 200),
     "gpu.clock.sm.max": ("clocks.max.sm", 1, 0),
     "gpu.pcie.generation": ("pcie.link.gen.gpucurrent", 1, 0),

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Traces a workload whose calls are known, once for each attach path that the running kernel should have, and prints
-# a row of docs/kernels.md for each. Runs on the host and in a bare initramfs alike, hence plain sh and few tools.
+# a row of docs/kernels.md for each, and before that a line for each of the kernel's features that tracing uses. Runs on
+# the host and in a bare initramfs alike, hence plain sh and few tools.
 #
 # usage: trial.sh GPUWHY TESTBED
 set -u
@@ -31,7 +32,7 @@ at_least() { [ "${3:-0}" -ge "$2" ] || wrong="$wrong $1: $3, below $2;"; }
 same() { [ "$2" = "$3" ] || wrong="$wrong $1 differ;"; }
 
 judge() {
-    path=$1 wrong=''
+    path=$1 wrong='' found=-
     shift
     rm -f "$dir"/*
     trace "$@" >"$dir/truth" || wrong=' trace failed;'
@@ -64,8 +65,28 @@ judge() {
     expect 'programs or probes refused' 0 "$refused"
     in_bursts "$@"
     with_stacks "$@"
-    echo "| $(uname -r) | $path | $made | $counted | $kept | $split | $share % | $seen % | $off % | $whole % | ${wrong:-ok} |"
+    [ -z "$explain" ] || explained
+    row "$path" "$made" "$counted" "$kept" "$split" "$share %" "$seen %" "$off %" "$whole %" "$found" "${wrong:-ok}"
 }
+
+row() {
+    printf '| %s ' "$(uname -r)" "$@"
+    echo '|'
+}
+
+# A job whose batches come from another process, which computes too long: that must be found first, and that process be
+# to blame. Once for each kernel, by the path that the tracer takes by itself.
+explained() {
+    explain=''
+    "$gpuwhy" demo slow-pipe --duration 12s --json >"$dir/explanation" || wrong="$wrong demo failed;"
+    # The first finding only.
+    sed -n '/"findings": \[$/,$p' "$dir/explanation" | sed '/^    }/q' >"$dir/finding"
+    expect 'first cause' input-starved "$(field cause <"$dir/finding")"
+    expect 'whose fault' loader "$(sed -n '/"culprit"/,$p' "$dir/finding" | field comm)"
+    found=$(field cause <"$dir/finding")
+}
+
+field() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" | head -n 1; }
 
 # A function that is seen in bursts only: links come and go, and the count is estimated.
 in_bursts() {
@@ -100,7 +121,29 @@ with_stacks() {
 
 since() { [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]; }
 
+# Prints "feature KERNEL,NAME,STATE" for each feature.
+features() {
+    tr '{' '\n' <"$dir/check" | grep '"without":' |
+        sed "s/.*\"name\":\"\([^\"]*\)\",\"ok\":\([a-z]*\),.*/feature $(uname -r),\1,\2/"
+}
+
+# A kernel that lacks what everything needs: `trace` has to refuse in the words of `check`.
+refused() {
+    why=$(sed -n 's/.*"ok":false,"required":true,"detail":"\([^"]*\)".*/\1/p' "$dir/check")
+    wrong=''
+    "$gpuwhy" trace --duration 1s --out "$dir/trace.db" >"$dir/refusal" 2>&1 && wrong=' it traced;'
+    grep -qF "$why" "$dir/refusal" || wrong="$wrong trace does not say why;"
+    row none - - - - - - - - "$why" "${wrong:-refused}"
+}
+
 "$gpuwhy" check >&2
+"$gpuwhy" check --json >"$dir/check"
+features
+if ! grep -q '"can_trace":true' "$dir/check"; then
+    refused
+    exit
+fi
+explain=yes
 # The best path is the one that the tracer takes by itself.
 if since 6.13; then
     judge session

@@ -15,6 +15,7 @@ const LIBRARY_FLAGS: &[&str] = &[
 ];
 const DRIVER: &[&str] = &["fake_plan.c", "fake_waits.c", "fake_gpu.c", "fake_driver.c", "fake_context.c"];
 const RUNTIME: &[&str] = &["fake_runtime.c", "fake_runtime_copies.c"];
+const NVML: &[&str] = &["fake_nvml.c", "fake_nvml_health.c", "fake_nvml_slices.c"];
 const WORKLOAD: &[&str] = &[
     "workload.c",
     "workload_calls.c",
@@ -73,7 +74,7 @@ fn main() {
         &["fake_nccl.c"],
         &["-fcf-protection=none", "-fno-omit-frame-pointer", "-Wl,-soname,libnccl.so.2"],
     );
-    compiler.library("libnvidia-ml.so.1", &["fake_nvml.c"], &["-Wl,-soname,libnvidia-ml.so.1"]);
+    compiler.library("libnvidia-ml.so.1", NVML, &["-Wl,-soname,libnvidia-ml.so.1"]);
     compiler.program("ranks", &["ranks.c"], &[], &["libnccl.so.2"]);
     compiler.program("workload", WORKLOAD, &[], &[]);
     let linked_in = [WORKLOAD, RUNTIME].concat();

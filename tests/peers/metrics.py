@@ -1,5 +1,5 @@
 """Prometheus and its promtool against `gpuwhy trace --prometheus`: the text is clean in both formats, and what a query
-returns is what the trace has.
+returns is what the trace has. One Prometheus scrapes text, another one native histograms.
 
     PROMETHEUS=folder GPUWHY=binary tests/peers/metrics.py
 """
@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
 import urllib.request
 from contextlib import closing
@@ -22,9 +23,13 @@ from waiting import PATIENCE_S, until
 TOOLS = Path(os.environ["PROMETHEUS"])
 ALERTS = Path(__file__).parents[2] / "deploy/prometheus-alerts.yml"
 BOARD = Path(__file__).parents[2] / "deploy/grafana.json"
-# Numbers that need a GPU, a network that loses segments or a fabric.
-NOT_HERE = ("gpuwhy_sample{", "gpuwhy_tcp_retransmits_total", "gpuwhy_rdma_")
+# Numbers that need a GPU, a network that loses segments, a fabric, or ranks that meet some time after they have loaded NCCL.
+NOT_HERE = ("gpuwhy_sample{", "gpuwhy_tcp_retransmits_total", "gpuwhy_rdma_", "gpuwhy_collective_")
 DEMO = "slow-worker-io"
+QUANTILES = (0.5, 0.9, 0.99)
+# How far a quantile of a native histogram may be from that of the trace: the width of a bucket.
+NATIVE_WIDTH = 2 ** (1 / 32) - 1
+DURATIONS = "gpuwhy_call_duration_seconds"
 
 
 def main() -> int:
@@ -45,9 +50,10 @@ def main() -> int:
 def checked(place: Path, trace: Path, tracer: subprocess.Popen) -> int:
     address = re.search(r"http://(\S+)/metrics", said(tracer, "metrics at ")).group(1)
     said(tracer, "tracing ")
-    server = Server(place, address)
+    server = Server(place / "text", address, "exemplar-storage")
+    native = Server(place / "native", address, "native-histograms,exemplar-storage")
     try:
-        subprocess.run([os.environ["GPUWHY"], "demo", DEMO, "--out", str(place / "demo.db")], check=True, stdout=subprocess.DEVNULL)
+        demo(place)
         until("findings are there", lambda: 'gpuwhy_finding_ratio{cause="input-starved"' in scraped(address))
         clean(scraped(address))
         open_metrics = scraped(address, "application/openmetrics-text; version=1.0.0")
@@ -57,21 +63,89 @@ def checked(place: Path, trace: Path, tracer: subprocess.Popen) -> int:
         until("it knows what was found", lambda: (server.value('max(gpuwhy_finding_ratio{cause="input-starved"})') or 0) > 0.1)
         launches = server.value('sum(gpuwhy_calls_total{function="cuLaunchKernel"})')
         drawn = draw(server)
-        up = server.value(f'up{{instance="{address}"}}')
-        assert up == 1, up
+        for one in (server, native):
+            assert one.value(f'up{{instance="{address}"}}') == 1
+        in_text = server.values(f"{DURATIONS}_count", "function")
+        until("the native histogram has all of it", lambda: native.values(f"histogram_count({DURATIONS})", "function") == in_text)
+        assert not native.result(f"{DURATIONS}_bucket"), "it takes what is more exact"
+        sums = native.values(f"histogram_sum({DURATIONS})", "function")
+        quantiles = {share: native.values(f"histogram_quantile({share}, {DURATIONS})", "function") for share in QUANTILES}
+        exemplars = server.exemplars(f"{DURATIONS}_bucket"), native.exemplars(DURATIONS)
     finally:
         server.end()
+        native.end()
     tracer.send_signal(signal.SIGINT)
     assert tracer.wait(PATIENCE_S) == 0
     with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as connection:
         estimate, = connection.execute("SELECT sum(estimate) FROM call_counts JOIN ops ON ops.id = op_id WHERE name = 'cuLaunchKernel'").fetchone()
-    assert launches == estimate, (launches, estimate)
+        assert launches == estimate, (launches, estimate)
+        compare(Durations.read(connection), in_text, sums, quantiles)
+        for told in exemplars:
+            assert {labels["function"] for labels, _ in told} == set(in_text), (told, in_text)
+            for one in told:
+                is_of_a_call(connection, *one)
     print(f"promtool finds nothing; Prometheus counts {launches:.0f} launches, as the trace does, and knows all {drawn} lines of the board")
+    print(f"quantiles of {len(in_text)} native histograms are those of the trace, and so are {sum(map(len, exemplars))} exemplars")
     return 0
 
 
+class Durations:
+    """What a trace says of a function: how many calls, how long all of them took, and how many in which bucket."""
+
+    def __init__(self) -> None:
+        self.count, self.sum_ns, self.buckets = 0, 0, {}
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> dict[str, "Durations"]:
+        functions = {}
+        for name, count, sum_ns, histogram in connection.execute("SELECT op, count, sum_ns, histogram FROM call_stats"):
+            durations = functions.setdefault(name, cls())
+            durations.count += count
+            durations.sum_ns += sum_ns
+            for lower_ns, calls in json.loads(histogram):
+                durations.buckets[lower_ns] = durations.buckets.get(lower_ns, 0) + calls
+        return functions
+
+    def quantile(self, share: float) -> float:
+        """The middle of the bucket that has it, in seconds."""
+        below = 0
+        for lower_ns, calls in sorted(self.buckets.items()):
+            below += calls
+            if below >= share * self.count:
+                # Eight buckets for each power of two; the first one has all that is shorter.
+                return (lower_ns + (1 << (lower_ns.bit_length() - 1)) / 16) / 1e9 if lower_ns else 64e-9
+        raise AssertionError("there are no calls")
+
+
+def compare(kept: dict[str, Durations], counts: dict, sums: dict, quantiles: dict) -> None:
+    assert len(counts) > 3 and counts == {name: one.count for name, one in kept.items()}, counts
+    for name, one in kept.items():
+        assert abs(sums[name] - one.sum_ns / 1e9) <= 1e-9 * (1 + sums[name]), (name, sums[name], one.sum_ns)
+        for share, told in quantiles.items():
+            expected = one.quantile(share)
+            # What takes less than 128 ns is in the zero bucket.
+            assert expected <= 128e-9 or abs(told[name] / expected - 1) <= NATIVE_WIDTH, (name, share, told[name], expected)
+
+
+def is_of_a_call(connection: sqlite3.Connection, labels: dict, exemplar: dict) -> None:
+    """The trace has the call that an exemplar tells of."""
+    of = exemplar["labels"]
+    found = connection.execute(
+        "SELECT op, duration_ns, timestamp_ns FROM cuda_events WHERE id = ? AND pid = ? AND tid = ?",
+        (int(of["call"].removeprefix("cuda:")), int(of["pid"]), int(of["tid"])),
+    ).fetchone()
+    assert found, exemplar
+    function, duration_ns, start_ns = found
+    assert function == labels["function"] and round(float(exemplar["value"]) * 1e9) == duration_ns, (labels, exemplar, found)
+    assert abs(exemplar["timestamp"] - (start_ns + duration_ns) / 1e9) < 0.002, (exemplar, found)
+
+
+def demo(place: Path) -> None:
+    subprocess.run([os.environ["GPUWHY"], "demo", DEMO, "--out", str(place / "demo.db")], check=True, stdout=subprocess.DEVNULL)
+
+
 def draw(server: "Server") -> int:
-    """Everything that the board draws is there."""
+    """Everything that the board draws is there, as far as this machine can have it."""
     panels = json.loads(BOARD.read_text())["panels"]
     drawn = [target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]]
     for query in drawn:
@@ -106,7 +180,8 @@ def last_calls(address: str) -> float:
 class Server:
     """A Prometheus that scrapes once a second."""
 
-    def __init__(self, place: Path, address: str) -> None:
+    def __init__(self, place: Path, address: str, features: str) -> None:
+        place.mkdir()
         config = place / "prometheus.yml"
         config.write_text(json.dumps({
             "global": {"scrape_interval": "1s"},
@@ -114,7 +189,7 @@ class Server:
         }))
         self.port = free_port()
         command = [TOOLS / "prometheus", f"--config.file={config}", f"--storage.tsdb.path={place / 'data'}",
-                   f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=error"]
+                   f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=error", f"--enable-feature={features}"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         until("Prometheus is ready", self.is_ready)
 
@@ -125,10 +200,22 @@ class Server:
         except OSError:
             return False
 
+    def ask(self, path: str, **parameters: str) -> list | dict:
+        text = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{text}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
     def result(self, query: str) -> list:
-        text = urllib.parse.urlencode({"query": query})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{text}", timeout=10) as answer:
-            return json.load(answer)["data"]["result"]
+        return self.ask("query", query=query)["result"]
+
+    def values(self, query: str, label: str) -> dict[str, float]:
+        return {one["metric"].get(label, ""): float(one["value"][1]) for one in self.result(query)}
+
+    def exemplars(self, series: str) -> list[tuple[dict, dict]]:
+        """Each with the labels of its series."""
+        now = time.time()
+        found = self.ask("query_exemplars", query=series, start=str(now - 3600), end=str(now + 60))
+        return [(one["seriesLabels"], exemplar) for one in found for exemplar in one["exemplars"]]
 
     def value(self, query: str) -> float | None:
         result = self.result(query)

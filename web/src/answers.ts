@@ -36,6 +36,7 @@ export interface Explanation {
   findings: Finding[];
   ruled_out: RuledOut[];
   threads: Breakdown[];
+  ranks?: RankLateness[];
 }
 
 export interface Span {
@@ -92,6 +93,7 @@ export interface GpuTime {
   idle_share: number;
   interval: [number, number];
   idle_because: IdleBecause[];
+  contradiction?: Contradiction | null;
 }
 
 export type Evidence = "missing" | "inferred" | "observed" | "explicit";
@@ -101,6 +103,13 @@ export interface IdleBecause {
   why: string;
   ns: number;
   share_of_idle: number;
+}
+
+export interface Contradiction {
+  by_calls: [number, number];
+  by_itself: [number, number];
+  difference: number;
+  because: string;
 }
 
 export interface Finding {
@@ -122,7 +131,7 @@ export interface Finding {
   fix: string[];
 }
 
-export type Cause = "collective-hang" | "gpu-fault" | "gpu-throttled" | "fabric-error" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "tcp-retransmit" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill";
+export type Cause = "collective-hang" | "gpu-fault" | "gpu-throttled" | "fabric-error" | "straggler" | "cpu-preempted" | "cpu-throttled" | "lock-wait" | "gil-wait" | "io-wait" | "page-fault" | "memory-reclaim" | "tcp-retransmit" | "net-wait" | "input-starved" | "child-wait" | "output-blocked" | "host-compute" | "driver-call" | "gpu-busy" | "alloc-churn" | "alloc-failed" | "memory-leak" | "sync-storm" | "launch-bound" | "pageable-copy" | "lazy-load" | "graph-recapture" | "oom-kill" | "gpu-starved";
 
 export type Severity = "low" | "medium" | "high";
 
@@ -216,6 +225,19 @@ export interface Steps {
 export interface StepChange {
   at_ns: Moment;
   factor: number;
+}
+
+export interface RankLateness {
+  communicator: string;
+  rank: number;
+  host?: string | null;
+  pid: number;
+  comm: string;
+  operations: number;
+  late_operations: number;
+  late_ns: number;
+  at_a_time_ns: number;
+  share: number;
 }
 
 export interface TraceSummary {

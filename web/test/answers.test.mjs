@@ -11,7 +11,14 @@ after(() => browser?.close());
 async function changed(change) {
   const context = await browser.newContext();
   const page = await context.newPage();
-  await page.route("**/api/v1/tools/*", (route) => change(route, route.request().url().split("/").pop()));
+  await page.route("**/api/v1/tools/*", async (route) => {
+    try {
+      await change(route, route.request().url().split("/").pop());
+    } catch (error) {
+      // Whoever closes a page does not wait for its last answers.
+      if (!page.isClosed()) throw error;
+    }
+  });
   return { page, context };
 }
 

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use gpuwhy_capture::{Calibration, Capability, Options, Tracer, Yardstick, capabilities};
+use gpuwhy_capture::{
+    Calibration, Capability, FamilyState, FeatureState, Found, Kernel, Options, RunningKernel, Tracer, Yardstick,
+    capabilities, features,
+};
 
 use crate::discovery::{Discovery, has_telling_name};
 use crate::gpus::Gpus;
@@ -18,6 +21,23 @@ pub struct Check {
     pub required: bool,
     pub detail: String,
     pub hint: Option<String>,
+}
+
+/// One of the kernel's features that capturing uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelFeature {
+    pub name: String,
+    /// `None` where that could not be tried.
+    pub ok: Option<bool>,
+    /// Whether tracing is impossible without it.
+    pub required: bool,
+    pub needs: String,
+    /// The first Linux of kernel.org that has it.
+    pub since: Option<&'static str>,
+    /// What a trace lacks without it.
+    pub without: String,
+    /// Why it is off, or could not be tried, where more is known than that what it needs is not there.
+    pub why: Option<String>,
 }
 
 /// A process that uses CUDA.
@@ -43,6 +63,7 @@ pub enum PythonFrames {
 #[derive(Clone, Debug)]
 pub struct Report {
     pub checks: Vec<Check>,
+    pub features: Vec<KernelFeature>,
     pub processes: Vec<UsesCuda>,
 }
 
@@ -59,13 +80,49 @@ impl Report {
 }
 
 pub fn check() -> Report {
-    let procfs = Procfs::default();
-    let mut checks: Vec<Check> = capabilities().into_iter().map(from_capability).collect();
+    check_on(&RunningKernel::look())
+}
+
+fn check_on(kernel: &impl Kernel) -> Report {
+    let found = features(kernel);
+    let mut features: Vec<KernelFeature> = found.iter().map(from_feature).collect();
+    let mut checks: Vec<Check> = capabilities(&found).into_iter().map(from_capability).collect();
     if checks.iter().all(|check| check.ok || !check.required) {
-        checks.extend(probes());
+        let (more, families) = probes();
+        checks.extend(more);
+        features.extend(families);
     }
     checks.push(gpu(&Gpus::read("/proc".as_ref())));
-    Report { checks, processes: processes(&procfs) }
+    Report { checks, features, processes: processes(&Procfs::default()) }
+}
+
+fn from_feature(state: &FeatureState) -> KernelFeature {
+    let (ok, why) = match &state.found {
+        Found::On => (Some(true), None),
+        Found::Off => (Some(false), None),
+        Found::NotTried(why) => (None, Some(why.clone())),
+    };
+    KernelFeature {
+        name: state.feature.name.to_owned(),
+        ok,
+        required: state.is_required(),
+        needs: state.needs(),
+        since: Some(state.feature.since),
+        without: state.feature.without.as_str().to_owned(),
+        why,
+    }
+}
+
+fn from_family(family: &FamilyState) -> KernelFeature {
+    KernelFeature {
+        name: format!("{} family", family.name),
+        ok: Some(family.refused.is_none()),
+        required: false,
+        needs: "its programs load and attach".to_owned(),
+        since: None,
+        without: format!("no {}", family.without),
+        why: family.refused.clone(),
+    }
 }
 
 fn from_capability(capability: Capability) -> Check {
@@ -77,7 +134,7 @@ fn from_capability(capability: Capability) -> Check {
 }
 
 /// Loads the real programs, and measures them on a function of our own.
-fn probes() -> Vec<Check> {
+fn probes() -> (Vec<Check>, Vec<KernelFeature>) {
     let check =
         |name: &str, detail: String| Check { name: name.to_owned(), ok: true, required: true, detail, hint: None };
     match Tracer::<()>::load(&Options::default()) {
@@ -85,12 +142,13 @@ fn probes() -> Vec<Check> {
             let Yardstick { path, probe_ns } = tracer.yardstick;
             let probes = format!("{} uprobes, {probe_ns} ns for an empty entry and return", path.as_str());
             let cost = Check { required: false, ..check("cost", cost(&tracer.calibration)) };
-            vec![check("probes", probes), stacks(&tracer), cost]
+            let families = tracer.optional.iter().map(from_family).collect();
+            (vec![check("probes", probes), stacks(&tracer), cost], families)
         }
         Err(error) => {
             let hint = "BPF may be locked down: see `sysctl kernel.unprivileged_bpf_disabled` and the kernel's log";
             let failed = Check { ok: false, hint: Some(hint.to_owned()), ..check("probes", format!("{error:#}")) };
-            vec![failed]
+            (vec![failed], Vec::new())
         }
     }
 }
@@ -164,5 +222,49 @@ fn python_frames(procfs: &Procfs, pid: u32, mappings: &[Mapping]) -> Option<Pyth
     match look_for_interpreter(procfs, pid, mappings) {
         Ok(found) => found.map(|found| PythonFrames::Walked { version: found.version.to_string() }),
         Err(Refused { path, why }) => Some(PythonFrames::NotWalked { why: format!("{}: {why}", path.display()) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuwhy_capture::Need;
+
+    use super::*;
+
+    /// A kernel without the helper of this name.
+    struct WithoutHelper(&'static str);
+
+    impl Kernel for WithoutHelper {
+        fn has(&self, need: Need) -> Result<bool, String> {
+            Ok(!matches!(need, Need::Helper(_, name) if name == self.0))
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_lacks_what_everything_needs_cannot_trace_and_is_told_what_it_lacks() {
+        let report = check_on(&WithoutHelper("bpf_get_attach_cookie"));
+        assert!(!report.can_trace());
+        let line = report.checks.iter().find(|check| check.name == "features").unwrap();
+        assert!(line.required && !line.ok, "{line:?}");
+        assert!(line.detail.contains("attach cookies (bpf_get_attach_cookie in programs at functions)"), "{line:?}");
+        assert!(line.hint.as_ref().is_some_and(|hint| hint.contains("Linux 5.15 or later")), "{line:?}");
+        let off: Vec<&str> =
+            report.features.iter().filter(|feature| feature.ok == Some(false)).map(|one| one.name.as_str()).collect();
+        assert_eq!(off, ["attach cookies"]);
+        assert!(!report.checks.iter().any(|check| check.name == "probes"), "nothing is loaded: {:?}", report.checks);
+    }
+
+    #[test]
+    fn a_family_that_is_refused_is_off_with_what_is_missing_and_why() {
+        let refused = Some("attach mm_compaction_begin: no such tracepoint".to_owned());
+        let family = FamilyState { name: "memory", without: "reclaim, compaction and OOM kills", refused };
+        let told = from_family(&family);
+        assert_eq!((told.ok, told.required), (Some(false), false));
+        assert_eq!(
+            (told.name.as_str(), told.without.as_str()),
+            ("memory family", "no reclaim, compaction and OOM kills")
+        );
+        assert_eq!(told.why, family.refused);
+        assert!(family.warning().is_some_and(|warning| warning.contains("mm_compaction_begin")));
     }
 }

@@ -30,7 +30,7 @@ mod target;
 mod trace;
 mod waits;
 
-pub use check::{Check, PythonFrames, Report, UsesCuda, check};
+pub use check::{Check, KernelFeature, PythonFrames, Report, UsesCuda, check};
 pub use governor::{CostOptions, StackChoice};
 pub use gpus::Gpus;
 pub use live::{CallSeen, Live, LiveRow, LiveThread, Watch};

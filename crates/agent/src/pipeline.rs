@@ -143,7 +143,12 @@ impl Pipeline {
             (call.start_ns, u64::MAX - call.duration_ns, call.parent_start_ns.is_some())
         });
         let mut told = Told::default();
+        let mut last = None;
         for (pid, call) in &calls {
+            // A set that is asked for each call would cost more than all the rest.
+            if last.replace(call.thread) != Some(call.thread) {
+                self.callers.insert(call.thread);
+            }
             self.collectives.see(*pid, call, &self.meanings[call.op.0 as usize], &mut told);
         }
         let HeldUp { stretches, work, requests, retransmits, news, gone } = held_up;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use crossbeam_channel::Receiver;
 use gpuwhy_apis::row;
-use gpuwhy_capture::{RawCall, Record, ThreadSnapshot, Tracer, capabilities};
+use gpuwhy_capture::{RawCall, Record, RunningKernel, ThreadSnapshot, Tracer, capabilities, required_features};
 use gpuwhy_model::{LifeKind, LossReason, NoteKind, SessionEnd, Totals};
 use hashbrown::HashSet;
 
@@ -74,7 +74,8 @@ pub struct Signals {
 
 /// Takes a trace until its time is up, its targets are gone, or the user wants it to stop.
 pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -> Result<Outcome> {
-    let (required, others): (Vec<_>, Vec<_>) = capabilities().into_iter().partition(|one| one.required);
+    let features = required_features(&RunningKernel::look());
+    let (required, others): (Vec<_>, Vec<_>) = capabilities(&features).into_iter().partition(|one| one.required);
     if let Some(problem) = required.into_iter().find_map(|one| one.found.err()) {
         return Err(problem.into());
     }
@@ -112,7 +113,7 @@ pub fn trace(options: &TraceOptions, watch: Box<dyn Watch>, signals: &Signals) -
     for problem in others.into_iter().filter_map(|one| one.found.err()) {
         run.naming.note(NoteKind::NotAttached, format!("{}; {}", problem.what, problem.hint));
     }
-    for warning in std::mem::take(&mut run.tracer.warnings) {
+    for warning in run.tracer.warnings() {
         run.naming.note(NoteKind::NotAttached, warning);
     }
     run.naming.note(NoteKind::Attached, format!("tracing {} functions", run.probes));
@@ -359,6 +360,7 @@ impl Run<'_> {
                     }
                 }
             }
+            items.extend(run.sampled());
             if end_of_bucket {
                 items.extend(run.end_bucket().inspect_err(|error| tracing::warn!("{error:#}")).unwrap_or_default());
             }
@@ -377,6 +379,12 @@ impl Run<'_> {
         let counts = self.governor.owner_gone(self.tracer, snapshot.owner, snapshot.at_ns);
         let taken_ns = self.governor.thread_gone(&snapshot);
         [Item::Counts(counts), Item::ThreadEnd(ThreadReport { snapshot, taken_ns })]
+    }
+
+    /// What was measured since the last time.
+    fn sampled(&self) -> Option<Item> {
+        let samples = self.sampling.take();
+        (!samples.is_empty()).then_some(Item::Samples(samples))
     }
 
     /// What has to be done about a record before it is written.
@@ -442,7 +450,6 @@ impl Run<'_> {
         }
         Ok(vec![
             Item::Counts(counts),
-            Item::Samples(self.sampling.take()),
             Item::Annotations(self.annotations.as_ref().map(Listening::take).unwrap_or_default()),
             Item::Tick(Tick { threads, losses, probes: self.probes, io, usage, worst, walks }),
         ])

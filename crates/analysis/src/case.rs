@@ -9,7 +9,7 @@ use gpuwhy_window::CallSum;
 use crate::class::WaitClass;
 use crate::confidence::{self, Backing};
 use crate::dispatcher::Dispatcher;
-use crate::gpu::Did;
+use crate::gpu::{Did, Gpu};
 use crate::places;
 use crate::situation::Situation;
 use crate::words::{part, percent, rounded, share};
@@ -27,6 +27,15 @@ pub struct JobCase<'s, 'w> {
     pub situation: &'s Situation<'w>,
     /// Every thread that feeds a GPU.
     pub dispatchers: &'s [Dispatcher<'w>],
+}
+
+/// What is left once all that other causes take is known.
+pub struct RestCase<'s, 'w> {
+    pub situation: &'s Situation<'w>,
+    pub dispatchers: &'s [Dispatcher<'w>],
+    pub gpus: &'s [Gpu],
+    /// What was found of other causes.
+    pub found: Vec<&'s Finding>,
 }
 
 /// One thread that feeds a GPU.

@@ -16,6 +16,7 @@ const CITED: usize = 3;
 
 /// The ranks of a communicator.
 pub(crate) struct Cohort {
+    pub communicator_id: i64,
     pub ranks: Vec<Rank>,
     /// Operations that all of them were seen to ask for.
     pub operations: u64,
@@ -148,13 +149,13 @@ fn came_out_apart_ns(before: &[Vec<&Collective>], usual: &Collective, one: &Coll
 /// more than they are apart.
 pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
     let mut cohorts: BTreeMap<i64, BTreeMap<u32, Rank>> = BTreeMap::new();
-    let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<i64, (i64, u64)> = BTreeMap::new();
     let operations = whole_operations(window);
     for (at, asked) in operations.iter().enumerate() {
         // When it comes, half of them are there.
         let half = (asked.len() - 1) / 2;
         let usual = asked[half];
-        *counts.entry(usual.communicator).or_default() += 1;
+        counts.entry(usual.communicator).or_insert((usual.communicator_id, 0)).1 += 1;
         let ranks = cohorts.entry(usual.communicator).or_default();
         for one in asked {
             let rank = ranks.entry(one.rank).or_insert_with(|| Rank::new(one));
@@ -172,9 +173,11 @@ pub(crate) fn cohorts(window: &Window) -> Vec<Cohort> {
             }
         }
     }
-    let cohort = |(communicator, ranks): (i64, BTreeMap<u32, Rank>)| Cohort {
+    // Both have the same communicators.
+    let cohort = |(ranks, (communicator_id, operations)): (BTreeMap<u32, Rank>, (i64, u64))| Cohort {
+        communicator_id,
         ranks: ranks.into_values().collect(),
-        operations: counts.get(&communicator).copied().unwrap_or(0),
+        operations,
     };
-    cohorts.into_iter().map(cohort).collect()
+    cohorts.into_values().zip(counts.into_values()).map(cohort).collect()
 }

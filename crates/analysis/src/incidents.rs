@@ -87,7 +87,14 @@ pub fn add_incident(explanation: &mut Explanation, incident: Explanation) {
 /// Adds that the program did not go on any more, which what it did before does not show, by what `whole` says of all of it.
 pub fn add_end(explanation: &mut Explanation, whole: Explanation) {
     let is_the_end = |finding: &Finding| rules::find(&finding.cause).is_some_and(|rule| rule.is_the_end);
-    let is_new = |finding: &Finding| explanation.findings.iter().all(|known| known.cause != finding.cause);
+    // Several devices may break, and a job hangs once.
+    let device = |finding: &Finding| {
+        let culprit = finding.culprit.as_ref().filter(|culprit| culprit.pid == 0)?;
+        Some((culprit.host.clone(), culprit.detail.clone()))
+    };
+    let is_known =
+        |known: &Finding, finding: &Finding| known.cause == finding.cause && device(known) == device(finding);
+    let is_new = |finding: &Finding| !explanation.findings.iter().any(|known| is_known(known, finding));
     let ends = whole.findings.into_iter().filter(|finding| is_the_end(finding) && is_new(finding));
     let ends: Vec<Finding> = ends.map(|finding| Finding { id: String::new(), ..finding }).collect();
     explanation.ruled_out.retain(|line| ends.iter().all(|end| end.cause != line.cause));

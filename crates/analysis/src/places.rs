@@ -78,18 +78,28 @@ fn is_whole(stack: &LoadedStack) -> bool {
     }
 }
 
-/// Of the site that weighs most, the stack that weighs most.
+/// Of the site that weighs most, and of the ways there that which weighs most, the stack that weighs most: one line may be
+/// many instructions, each with a stack of its own.
 fn heaviest<'w>(stacks: &[Weighed<'w>]) -> Option<&'w LoadedStack> {
-    let mut sites: BTreeMap<SiteKey<'w>, (u64, Weighed<'w>)> = BTreeMap::new();
+    let at_site = heaviest_alike(stacks, |stack| stack.site_frame().map(|frame| key(frame)))?;
+    let way = |stack: &'w LoadedStack| Some(stack.frames.get(stack.site?..)?.iter().map(|frame| key(frame)).collect());
+    let same_way = heaviest_alike(&at_site, |stack| -> Option<Vec<SiteKey<'w>>> { way(stack) })?;
+    same_way.into_iter().max_by_key(|(_, weight)| *weight).map(|(stack, _)| stack)
+}
+
+/// Those that have something in common, of which all together weigh most.
+fn heaviest_alike<'w, K: Ord>(
+    stacks: &[Weighed<'w>],
+    common: impl Fn(&'w LoadedStack) -> Option<K>,
+) -> Option<Vec<Weighed<'w>>> {
+    let mut alike: BTreeMap<K, (u64, Vec<Weighed<'w>>)> = BTreeMap::new();
     for &(stack, weight) in stacks {
-        let Some(frame) = stack.site_frame() else { continue };
-        let (sum, heaviest) = sites.entry(key(frame)).or_insert((0, (stack, weight)));
+        let Some(key) = common(stack) else { continue };
+        let (sum, those) = alike.entry(key).or_default();
         *sum = sum.saturating_add(weight);
-        if weight > heaviest.1 {
-            *heaviest = (stack, weight);
-        }
+        those.push((stack, weight));
     }
-    sites.into_values().max_by_key(|(sum, _)| *sum).map(|(_, (stack, _))| stack)
+    alike.into_values().max_by_key(|(sum, _)| *sum).map(|(_, those)| those)
 }
 
 type SiteKey<'f> = (FrameKind, &'f str, Option<&'f str>, Option<u32>);
@@ -260,6 +270,12 @@ mod tests {
     fn stacks_with_the_same_line_count_together() {
         let one = |line, caller| stack(WalkEnd::Complete, vec![native("work", line), native("run", caller)]);
         assert_eq!(lines(vec![(one(1, 5), 30), (one(2, 6), 20), (one(2, 7), 15)]), [Some(2), Some(6)]);
+    }
+
+    #[test]
+    fn the_way_to_a_line_is_the_one_that_was_gone_most_often() {
+        let met = |caller| stack(WalkEnd::Complete, vec![native("burn", 1), native("run", caller)]);
+        assert_eq!(lines(vec![(met(8), 3), (met(7), 2), (met(7), 2)]), [Some(1), Some(7)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gpuwhy_model::{Cause, Edge, Evidence, Finding, RuledOut, Severity};
+use gpuwhy_model::{Cause, Culprit, Edge, Evidence, Finding, RuledOut, Severity};
 
 use crate::case::Verdict;
 use crate::rules;
@@ -51,7 +51,7 @@ struct Alike {
 impl Alike {
     fn told(self) -> Finding {
         let victims = u32::try_from(self.victims.len()).unwrap_or(u32::MAX);
-        Finding { victims, ..self.finding }
+        Finding { victims: victims.max(self.finding.victims), ..self.finding }
     }
 
     fn is_like(&self, other: &Finding) -> bool {
@@ -101,7 +101,13 @@ fn is_same_program(one: &Finding, other: &Finding) -> bool {
 
 /// The same process, or another one that runs the same program: one of many workers, one of many hogs.
 fn is_same_culprit(one: &Finding, other: &Finding) -> bool {
+    let is_of_job = rules::find(&one.cause).is_some_and(|rule| matches!(rule.check, rules::Check::Job(_)));
+    let is_device = |culprit: &Culprit| culprit.pid == 0 && culprit.comm.is_empty();
     match (&one.culprit, &other.culprit) {
+        // What is asked about once tells several devices apart itself.
+        (Some(one), Some(other)) if is_device(one) && is_device(other) && is_of_job => {
+            (&one.host, &one.detail) == (&other.host, &other.detail)
+        }
         (Some(one), Some(other)) => {
             one.process() == other.process() || (!one.comm.is_empty() && one.comm == other.comm)
         }
@@ -133,7 +139,7 @@ fn drop_parts(findings: &mut Vec<Finding>) {
 fn explains_away(finding: &Finding, other: &Finding) -> bool {
     let Some(rule) = rules::find(&finding.cause) else { return false };
     let is_said = |causes: &[&str]| causes.contains(&other.cause.as_str());
-    let is_same_line = || own_line(finding).is_some() && own_line(finding) == own_line(other);
+    let is_same_line = || own_line(finding) == own_line(other);
     let explains_line = is_said(rule.explains_its_line) && is_same_line();
     let is_most_of_it = || explains_line && finding.impact.lost_ns > other.impact.lost_ns / 2;
     (is_said(rule.explains_away) || explains_line)

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpuwhy_model::{Call, CallClass, Layer, LifeKind, OpId, Process, ProcessId, ProcessLife, Span, TargetId, ThreadId};
 use gpuwhy_window::{CallSum, Device, Host, Op, ThreadSum, Window};
 
+use crate::cohorts::{Cohort, cohorts};
 use crate::sync_point;
 use crate::waiting::{Waiting, WaitsByThread, mark_handovers, waits};
 
@@ -33,6 +34,8 @@ pub struct Situation<'w> {
     /// The lowest that each process calls: calls of the layers above ask for the same work.
     layers: BTreeMap<ProcessId, Layer>,
     ranks: BTreeMap<ProcessId, u32>,
+    /// Ranks that wait for each other.
+    pub(crate) cohorts: Vec<Cohort>,
 }
 
 impl<'w> Situation<'w> {
@@ -49,6 +52,7 @@ impl<'w> Situation<'w> {
             tracers: tracers(window),
             layers: lowest_layers(window),
             ranks: ranks(window),
+            cohorts: cohorts(window),
         };
         situation.feeders = situation.sums.keys().copied().filter(|&thread| situation.is_feeder(thread)).collect();
         mark_handovers(window, &mut situation.waits, &situation.feeders);

@@ -322,6 +322,45 @@ fn what_a_library_takes_in_a_few_pieces_is_no_leak() {
     only(&taking(&[100, 170, 260, 350, 430, 490]), "memory-leak");
 }
 
+/// As two ranks of FSDP do in a run of ten steps; a cache of keys and values that is copied into an ever larger one.
+#[test]
+fn a_few_pieces_of_different_sizes_are_no_leak_and_many_that_grow_are() {
+    let taking = |sizes: &'static [(u64, u64)]| {
+        training(move |scene, thread, at| {
+            for (number, (_, size)) in (0..).zip(sizes).filter(|(_, (step, _))| *step == at / (20 * MS)) {
+                let call = scene.call(thread, "cuMemAlloc", at + number * US, 5 * US);
+                (call.address, call.bytes) = (Some(9000 + number), Some(size << 20));
+            }
+        })
+        .explained()
+    };
+    const FIRST_STEPS: &[(u64, u64)] = &[
+        (0, 20),
+        (90, 64),
+        (90, 32),
+        (170, 2),
+        (250, 2),
+        (300, 64),
+        (300, 32),
+        (335, 2),
+        (400, 2),
+        (420, 20),
+        (450, 20),
+        (490, 64),
+    ];
+    innocent(&taking(FIRST_STEPS), "memory-leak");
+    const GROWS: [(u64, u64); 24] = {
+        let mut all = [(0, 0); 24];
+        let mut step = 0;
+        while step < 24 {
+            all[step as usize] = (20 * step, 20 + 2 * step);
+            step += 1;
+        }
+        all
+    };
+    only(&taking(&GROWS), "memory-leak");
+}
+
 #[test]
 fn frees_whose_records_were_lost_are_no_leak() {
     let mut window = growing(|_| true).finished();
@@ -360,18 +399,22 @@ fn code_that_is_loaded_in_every_step_is_lazy_and_at_the_start_it_is_not() {
     innocent(&loading(2 * S), "lazy-load");
 }
 
-/// A short run that warms up all the time, and one that comes back to the same place.
+/// A short run that meets new code in its first steps, one that comes back to the same place, and one that never ends to
+/// compile.
 #[test]
 fn code_that_is_loaded_from_ever_new_places_at_first_is_no_habit() {
-    let loading_from = |places: u32| {
+    let loading_from = |places: u32, until_ns: u64| {
         training(move |scene, thread, at| {
-            let place = (at / (20 * MS)) as u32 % places;
-            scene.call(thread, "cuModuleLoadData", at, 4 * MS).stack_id = Some(StackId(place));
+            if at < until_ns {
+                let place = (at / (20 * MS)) as u32 % places;
+                scene.call(thread, "cuModuleLoadData", at, 4 * MS).stack_id = Some(StackId(place));
+            }
         })
         .explained()
     };
-    only(&loading_from(7), "lazy-load");
-    innocent(&loading_from(1_000), "lazy-load");
+    only(&loading_from(7, 6 * S), "lazy-load");
+    innocent(&loading_from(1_000, 6 * S), "lazy-load");
+    only(&loading_from(1_000, 10 * S), "lazy-load");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use gpuwhy_model::{Evidence, GpuTime, ProcessId, Severity, Span, TargetKind, WaitReason};
+use gpuwhy_model::{Contradiction, Evidence, Explanation, GpuTime, ProcessId, Severity, Span, TargetKind, WaitReason};
 use gpuwhy_window::{Device, GpuHealth, GpuWord, Window, Xid};
 use support::*;
 
@@ -117,8 +117,42 @@ fn the_word_of_a_gpu_that_others_use_too_or_that_hardly_says_anything_does_not_c
         gpu(&window)
     };
     let seen = gpu(&half_idle());
-    assert_eq!(told(word(0.9, Some(2))), seen);
+    assert_eq!(GpuTime { contradiction: None, ..told(word(0.9, Some(2))) }, seen);
     assert_eq!(told(GpuWord { moments: 3, ..word(0.9, Some(1)) }), seen);
+}
+
+/// What is told of a GPU that is idle for 50 to 70 % of the time as far as calls tell.
+fn contradiction(word: GpuWord) -> Option<Contradiction> {
+    let mut window = half_idle();
+    window.gpu_words.insert(Device::default(), word);
+    gpu(&window).contradiction
+}
+
+#[test]
+fn a_gpu_that_works_while_nothing_is_asked_of_it_contradicts_the_calls() {
+    let told = contradiction(word(0.9, Some(3))).unwrap();
+    assert_eq!(told.because, "2 of 3 processes on it are not traced");
+    let [[least, _], [_, most]] = [told.by_calls, told.by_itself];
+    assert!((told.difference - (least - most)).abs() < 0.001 && told.difference > 0.2, "{told:?}");
+    assert_eq!(contradiction(word(0.9, None)).unwrap().because, "others may use it: it does not say who does");
+    let hidden = contradiction(word(0.9, Some(1))).unwrap();
+    assert!(hidden.because.contains("calls that are not traced"), "{hidden:?}");
+}
+
+#[test]
+fn a_gpu_that_is_idle_while_somebody_waits_for_it_contradicts_the_calls() {
+    let told = contradiction(word(0.1, Some(1))).unwrap();
+    assert!(told.because.starts_with("what the host waits for is no kernel"), "{told:?}");
+    assert!(told.by_itself[0] > told.by_calls[1], "{told:?}");
+}
+
+#[test]
+fn what_both_intervals_allow_is_no_contradiction() {
+    for busy in [0.28, 0.35, 0.5, 0.55] {
+        assert_eq!(contradiction(word(busy, Some(1))), None, "{busy}");
+    }
+    assert_eq!(contradiction(GpuWord { moments: 3, ..word(0.9, Some(1)) }), None, "it hardly says anything");
+    assert_eq!(gpu(&half_idle()).contradiction, None);
 }
 
 #[test]
@@ -195,26 +229,40 @@ fn a_gpu_that_idles_between_launches_in_rapid_succession_is_held_up_by_them() {
 }
 
 /// The host computes for most of a step, and never waits for the GPU: nothing is seen of its idle time.
+fn computing(busy: f64, faults: u64, in_kernel_ns: u64) -> Explanation {
+    let mut scene = Scene::new(8 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..400 {
+        for launch in 0..20 {
+            scene.call(thread, "cuLaunchKernel", step * 20 * MS + launch * 100 * US, 5 * US);
+        }
+    }
+    let times = scene.times(thread);
+    (times.minor_faults, times.system_ns) = (faults, in_kernel_ns);
+    scene.window.gpu_words.insert(Device::default(), word(busy, Some(1)));
+    let mut window = scene.finished();
+    window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
+    gpuwhy_analysis::explain(&window)
+}
+
 #[test]
 fn a_gpu_that_nobody_waits_for_is_idle_while_nothing_is_asked_of_it_for_long() {
-    let computing = |busy: f64| {
-        let mut scene = Scene::new(8 * S);
-        let thread = scene.program(4711, "python");
-        for step in 0..400 {
-            for launch in 0..20 {
-                scene.call(thread, "cuLaunchKernel", step * 20 * MS + launch * 100 * US, 5 * US);
-            }
-        }
-        scene.window.gpu_words.insert(Device::default(), word(busy, Some(1)));
-        let mut window = scene.finished();
-        window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
-        gpuwhy_analysis::explain(&window)
-    };
-    assert_eq!(grave(&computing(0.95)), []);
-    let explanation = computing(0.6);
+    assert_eq!(grave(&computing(0.95, 0, 0)), []);
+    let explanation = computing(0.6, 0, 0);
     let finding = only(&explanation, "host-compute");
     assert!((finding.impact.share - 0.4).abs() < 0.05, "{finding:#?}");
     assert_eq!(explanation.gpus[0].idle_because[0].why, "its own code ran");
+}
+
+/// Files that are mapped anew in each step: a third of what the host computes, and most of what the GPU misses.
+#[test]
+fn faults_of_a_host_that_computes_all_the_time_keep_the_gpu_waiting() {
+    let explanation = computing(0.6, 1_600_000, 2_600 * MS);
+    let finding = only(&explanation, "page-fault");
+    assert!((finding.impact.share - 0.325).abs() < 0.05, "{finding:#?}");
+    only(&computing(0.6, 1_600_000, S), "host-compute");
+    only(&computing(0.6, 1_000, 2_600 * MS), "host-compute");
+    assert_eq!(grave(&computing(0.95, 1_600_000, 2_600 * MS)), []);
 }
 
 /// What is told of a GPU, with how grave it is.

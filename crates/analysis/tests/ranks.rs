@@ -52,6 +52,18 @@ fn the_rank_that_computes_longer_than_the_others_holds_them_up() {
     assert!(chain.len() > 2 && !told(&explanation).contains(&"host-compute"), "{explanation:#?}");
 }
 
+#[test]
+fn how_late_each_rank_was_is_told_also_of_those_that_were_not() {
+    let ranks = job(|_, rank| if rank == 2 { 12 * MS } else { 0 }).explained().ranks;
+    let told: Vec<_> = ranks.iter().map(|one| (one.rank, one.pid, one.operations, one.late_operations)).collect();
+    assert_eq!(told, [(0, 4000, 200, 0), (1, 4001, 200, 0), (2, 4002, 200, 200)]);
+    assert!(ranks.iter().all(|one| one.communicator == "0000000000000007"), "{ranks:#?}");
+    assert_eq!((ranks[0].late_ns, ranks[0].share, ranks[0].at_a_time_ns), (0, 0.0, 0));
+    // 12 ms in each step of 40 ms, in all of 8 s.
+    assert_eq!((ranks[2].late_ns, ranks[2].at_a_time_ns), (200 * 12 * MS, 12 * MS));
+    assert!((ranks[2].share - 0.3).abs() < 0.001, "{ranks:#?}");
+}
+
 /// Two operations before one wait: the rank is late to both, and the others wait once.
 #[test]
 fn a_rank_that_is_late_to_several_operations_at_once_is_late_once() {

@@ -4,7 +4,8 @@
 //! seen when a communicator is made, and remembered from then on.
 //!
 //! Left out is what tells and changes nothing (`ncclCommGetAsyncError`, which PyTorch asks a hundred times a second, among
-//! them).
+//! them), and what one rank does with the memory of another without it (`ncclPutSignal`). A communicator that has grown
+//! (`ncclCommGrow`) is one that was not seen being made.
 
 use super::Communicator::{BeginsGroup, Collective, Creates, CreatesAll, Ends, EndsGroup, PointToPoint, Splits};
 use super::Operand::{Arg, Arg32, Const, Hash, HashAt, Of, Out, SizeOf};
@@ -140,33 +141,34 @@ const fn peer(slot: u8) -> (&'static str, Operand) {
 }
 
 const APIS: &[Api] = apis! {
-    // Operations of all ranks. Their counts are elements.
-    Collective "ncclAllReduce" ["ncclAllReduce" "pncclAllReduce"]
+    // Operations of all ranks. Their counts are elements. Those with a configuration, since 2.32, take it behind all others.
+    Collective "ncclAllReduce" ["ncclAllReduce" "pncclAllReduce" "ncclAllReduceConfig" "pncclAllReduceConfig"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("ALL_REDUCE"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
-    Collective "ncclAllGather" ["ncclAllGather" "pncclAllGather"]
+    Collective "ncclAllGather" ["ncclAllGather" "pncclAllGather" "ncclAllGatherConfig" "pncclAllGatherConfig"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("ALL_GATHER"), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
-    Collective "ncclReduceScatter" ["ncclReduceScatter" "pncclReduceScatter"]
+    Collective "ncclReduceScatter" ["ncclReduceScatter" "pncclReduceScatter" "ncclReduceScatterConfig" "pncclReduceScatterConfig"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("REDUCE_SCATTER"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), GROUP] };
-    Collective "ncclBroadcast" ["ncclBroadcast" "pncclBroadcast"]
+    Collective "ncclBroadcast" ["ncclBroadcast" "pncclBroadcast" "ncclBroadcastConfig" "pncclBroadcastConfig"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("BROADCAST"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
     Collective "ncclBcast" ["ncclBcast" "pncclBcast"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(1), SizeOf(2, SIZES)], communicator: Collective,
           own: &[op("BROADCAST"), ID, RANK, RANKS, SEQUENCE, datatype(2), peer(3), GROUP] };
-    Collective "ncclReduce" ["ncclReduce" "pncclReduce"]
+    Collective "ncclReduce" ["ncclReduce" "pncclReduce" "ncclReduceConfig" "pncclReduceConfig"]
         { handle: Arg(6), stream: Arg(7), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("REDUCE"), ID, RANK, RANKS, SEQUENCE, datatype(3), reduce_op(4), peer(5), GROUP] };
     // RCCL has it too, under another name.
-    Collective "ncclAlltoAll" ["ncclAlltoAll" "pncclAlltoAll" "ncclAllToAll" "pncclAllToAll"]
+    Collective "ncclAlltoAll" ["ncclAlltoAll" "pncclAlltoAll" "ncclAlltoAllConfig" "pncclAlltoAllConfig"
+        "ncclAllToAll" "pncclAllToAll"]
         { handle: Arg(4), stream: Arg(5), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("ALL_TO_ALL"), ID, RANK, RANKS, SEQUENCE, datatype(3), GROUP] };
-    Collective "ncclGather" ["ncclGather" "pncclGather"]
+    Collective "ncclGather" ["ncclGather" "pncclGather" "ncclGatherConfig" "pncclGatherConfig"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("GATHER"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
-    Collective "ncclScatter" ["ncclScatter" "pncclScatter"]
+    Collective "ncclScatter" ["ncclScatter" "pncclScatter" "ncclScatterConfig" "pncclScatterConfig"]
         { handle: Arg(5), stream: Arg(6), bytes: &[Arg(2), SizeOf(3, SIZES)], communicator: Collective,
           own: &[op("SCATTER"), ID, RANK, RANKS, SEQUENCE, datatype(3), peer(4), GROUP] };
 

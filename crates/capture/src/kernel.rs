@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::features::{FeatureState, refusal};
+
 /// One thing capturing needs, and whether it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
@@ -29,12 +31,14 @@ impl std::fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Looks at everything, cheapest first. Nothing is changed, except that tracefs is mounted where it may be.
-pub fn capabilities() -> Vec<Capability> {
+/// Looks at everything else that matters besides what is known of the kernel's features. Nothing is changed, except that
+/// tracefs is mounted where it may be.
+pub fn capabilities(features: &[FeatureState]) -> Vec<Capability> {
     vec![
         capability("kernel", kernel_release(), true),
         capability("privilege", privilege(), true),
         capability("BTF", btf(Path::new("/sys/kernel/btf/vmlinux")), true),
+        capability("features", refusal(features), true),
         capability("tracefs", mount_tracefs(), true),
         capability("others", others(), false),
         capability("timing", timing(), false),
@@ -52,13 +56,7 @@ fn problem(what: impl Into<String>, hint: impl Into<String>) -> Problem {
 fn kernel_release() -> Result<String, Problem> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_err(|error| problem(format!("cannot read the kernel's version: {error}"), "mount /proc"))?;
-    let release = release.trim().to_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version < (5, 18) {
-        return Err(problem(format!("Linux {release} is too old"), "gpuwhy needs Linux 5.18 or later"));
-    }
-    Ok(format!("Linux {release}"))
+    Ok(format!("Linux {}", release.trim()))
 }
 
 /// A Linux capability: its name, its number, what it is for.
@@ -88,7 +86,7 @@ const TO_SEE_OTHERS: &[Privilege] = &[
 const TO_TIME: &[Privilege] =
     &[Privilege { name: "CAP_SYS_ADMIN", bit: 21, what_for: "have the kernel time BPF programs" }];
 
-fn privilege() -> Result<String, Problem> {
+pub fn privilege() -> Result<String, Problem> {
     let granted = granted()?;
     if missing(granted, TO_TIME).is_none() {
         return Ok("CAP_SYS_ADMIN".to_owned());

@@ -12,6 +12,7 @@ mod calibration;
 mod call_table;
 mod counts;
 mod families;
+mod features;
 mod image;
 mod kernel;
 mod probes;
@@ -30,6 +31,10 @@ mod yardstick;
 pub use attach::AttachPath;
 pub use calibration::Calibration;
 pub use counts::{CountDelta, Hits};
+pub use families::FamilyState;
+pub use features::{
+    FEATURES, Feature, FeatureState, Found, Kernel, Need, RunningKernel, Without, features, required_features,
+};
 pub use image::{Image, Probe, interpreter};
 pub use kernel::{Capability, Problem, capabilities};
 pub use probes::{AttachReport, InBursts, MOST_EXEMPT, Sampling};

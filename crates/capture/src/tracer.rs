@@ -15,7 +15,8 @@ use crate::attach::{AttachPath, Attached, LinkKind, leave_to_child};
 use crate::calibration::{Calibration, calibrate};
 use crate::counts::{CallCounts, CountDelta, Hits};
 use crate::families::calls::Calls;
-use crate::families::{FAMILIES, Loaded, Settings, SharedMaps};
+use crate::families::{FAMILIES, FamilyState, Loaded, Settings, SharedMaps};
+use crate::features::{FeatureState, Found, RunningKernel, STATE_AT_WAKEUPS, try_feature};
 use crate::image::{Image, Probe};
 use crate::probes::{AttachReport, Probes, Sampling};
 use crate::recorder::Recorder;
@@ -135,8 +136,9 @@ pub struct Tracer<File> {
     /// Records of others that came while the own process was calibrated.
     early: Vec<Record>,
     losses_before: Losses,
-    /// What is missing because the kernel refused a family.
-    pub warnings: Vec<String>,
+    /// Families that there can be a trace without.
+    pub optional: Vec<FamilyState>,
+    state_at_wakeups: FeatureState,
 }
 
 impl<File: Eq + Hash> Tracer<File> {
@@ -145,12 +147,16 @@ impl<File: Eq + Hash> Tracer<File> {
             Some(path) => Yardstick::measure_path(path).with_context(|| format!("try the {} path", path.as_str())),
             None => Yardstick::measure(),
         }?;
+        let kernel = RunningKernel::look();
+        let state_at_wakeups = try_feature(&kernel, STATE_AT_WAKEUPS);
         let rings = Rings::create(libbpf_rs::num_possible_cpus()?, options.ring_bytes)?;
         let settings = Settings {
             tracer_pid: std::process::id(),
             ring_mask: rings.mask(),
             filter_targets: options.filter.only_targets || !options.filter.pids.is_empty(),
             target_user: options.filter.uid,
+            state_at_wakeups: state_at_wakeups.found == Found::On,
+            switches_say_state: kernel.arguments_of("sched_switch").is_some_and(|arguments| arguments > 3),
         };
         let calls = Calls::load(&settings, yardstick.path).context("load the call tracer")?;
         calls.describe_rows(options.keep_min_ns)?;
@@ -173,7 +179,8 @@ impl<File: Eq + Hash> Tracer<File> {
             calibration: Calibration::default(),
             early: Vec::new(),
             losses_before: Losses::default(),
-            warnings: Vec::new(),
+            optional: Vec::new(),
+            state_at_wakeups,
         };
         for &pid in &options.filter.pids {
             tracer.add_target(pid)?;
@@ -207,16 +214,20 @@ impl<File: Eq + Hash> Tracer<File> {
 
     fn load_families(&mut self, settings: &Settings) -> Result<()> {
         for family in FAMILIES {
-            match ((family.load)(settings, &self.shared), family.without) {
-                (Ok(loaded), _) => self.families.push(loaded),
-                (Err(error), None) => return Err(error.context(format!("load the {} family", family.name))),
-                (Err(error), Some(missing)) => {
-                    self.warnings
-                        .push(format!("the kernel refuses the {} family ({error:#}): no {missing}", family.name));
-                }
-            }
+            let loaded = (family.load)(settings, &self.shared);
+            let Some(without) = family.without else {
+                self.families.push(loaded.with_context(|| format!("load the {} family", family.name))?);
+                continue;
+            };
+            let refused = loaded.map(|loaded| self.families.push(loaded)).err().map(|error| format!("{error:#}"));
+            self.optional.push(FamilyState { name: family.name, without, refused });
         }
         Ok(())
+    }
+
+    /// What answers have to do without on this kernel.
+    pub fn warnings(&self) -> Vec<String> {
+        self.optional.iter().filter_map(FamilyState::warning).chain(self.state_at_wakeups.warning()).collect()
     }
 
     /// Traces a process and, from now on, whatever it forks.
@@ -301,11 +312,20 @@ impl<File: Eq + Hash> Tracer<File> {
 
     /// Ends a bucket of time: what was counted in it, and where watched threads' time has gone so far.
     pub fn tick(&mut self) -> Result<(Vec<CountDelta>, Vec<ThreadSnapshot>)> {
+        self.vary_ticks();
         let ended = self.calls.next_epoch();
         let sampling = self.probes.sampling();
         let mut counts = self.counts.read(ended, |task, row| !sampling.covers(task.pid, row));
         counts.retain(|delta| delta.count > 0);
         Ok((counts, self.thread_clocks()?))
+    }
+
+    fn vary_ticks(&self) {
+        for ticks in self.families.iter().filter_map(|family| family.ticks.as_ref()) {
+            if let Err(error) = ticks.vary() {
+                tracing::warn!("time between samples stays the same: {error}");
+            }
+        }
     }
 
     /// The totals of all counters, at the cost of a glance.

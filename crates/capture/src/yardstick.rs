@@ -10,6 +10,7 @@ use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::attach::{AttachPath, LinkKind, Programs, links};
+use crate::features::quietly;
 use crate::image::{Probe, file_offset_of};
 
 #[allow(clippy::all, clippy::restriction, dead_code)]
@@ -35,11 +36,7 @@ pub struct Yardstick {
 impl Yardstick {
     /// Tries the paths from the best to the plainest; takes a few milliseconds.
     pub fn measure() -> Result<Self> {
-        // A path that this kernel does not have is no news.
-        let loud = libbpf_rs::set_print(None);
-        let best = Self::measure_best();
-        libbpf_rs::set_print(loud);
-        best
+        quietly(Self::measure_best)
     }
 
     fn measure_best() -> Result<Self> {
@@ -58,6 +55,11 @@ impl Yardstick {
         Ok(Self { path, probe_ns: probe_cost_ns(path)? })
     }
 
+    /// Whether the kernel takes links of a path.
+    pub fn attaches(path: AttachPath) -> bool {
+        own_probe().and_then(|probe| attach(path, Path::new(OWN_BINARY), &probe)).is_ok()
+    }
+
     /// The programs that do nothing, on any function, until the result is dropped.
     pub fn attach_to(path: AttachPath, file: &Path, probe: &Probe) -> Result<Vec<Link>> {
         attach(path, file, probe)
@@ -66,14 +68,13 @@ impl Yardstick {
 
 fn probe_cost_ns(path: AttachPath) -> Result<u64> {
     let bare = best_call_ns();
-    let probe = Probe {
-        row: 0,
-        symbol: "probed".to_owned(),
-        file_offset: file_offset_of(probed as *const () as usize)?,
-        emulated: true,
-    };
-    let _links = attach(path, Path::new(OWN_BINARY), &probe)?;
+    let _links = attach(path, Path::new(OWN_BINARY), &own_probe()?)?;
     Ok(best_call_ns().saturating_sub(bare))
+}
+
+fn own_probe() -> Result<Probe> {
+    let file_offset = file_offset_of(probed as *const () as usize)?;
+    Ok(Probe { row: 0, symbol: "probed".to_owned(), file_offset, emulated: true })
 }
 
 /// The fastest of a few rounds, since whatever disturbs a round makes it slower.

@@ -13,6 +13,10 @@ pub fn error(error: &anyhow::Error) {
     tell(format_args!("\x1b[1;31merror:\x1b[0m {}", safe(&format!("{error:#}"))));
 }
 
+pub fn warning(text: &str) {
+    tell(format_args!("\x1b[1;33mwarning:\x1b[0m {}", safe(text)));
+}
+
 pub fn hint(text: &str) {
     tell(format_args!("\x1b[1;36mhint:\x1b[0m {}", safe(text)));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gpuwhy_agent::{Signals, Target, TraceOptions, Watch, trace};
-use gpuwhy_capture::capabilities;
+use gpuwhy_capture::{RunningKernel, capabilities, required_features};
 use gpuwhy_model::Explanation;
 use gpuwhy_questions::Control;
 use gpuwhy_questions::questions::demo::Demo;
@@ -39,7 +39,8 @@ impl Stall<'_> {
         };
         let folder = tempfile::tempdir().context("make a folder for the demo")?;
         let file = self.out.map_or_else(|| folder.path().join("demo.db"), Path::to_owned);
-        let problem = capabilities().into_iter().filter(|one| one.required).find_map(|one| one.found.err());
+        let features = required_features(&RunningKernel::look());
+        let problem = capabilities(&features).into_iter().filter(|one| one.required).find_map(|one| one.found.err());
         match &problem {
             None => self.make(scenario, folder.path(), &file)?,
             Some(problem) => unpack_recording(&file, &problem.what)?,

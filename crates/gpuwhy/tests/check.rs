@@ -6,6 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use gpuwhy_capture::FEATURES;
 use gpuwhy_testbed::Workload;
 use gpuwhy_testbed::stacks::Python;
 use serde_json::Value;
@@ -30,7 +31,7 @@ fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
     running.wait_ready().unwrap();
     let (report, process) = report(running.pid());
     assert_eq!(report["can_trace"], true, "{report:#}");
-    for name in ["kernel", "privilege", "BTF", "tracefs", "probes", "stacks", "cost"] {
+    for name in ["kernel", "privilege", "BTF", "features", "tracefs", "probes", "stacks", "cost"] {
         let line = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
         assert_eq!(line["ok"], true, "{line}");
     }
@@ -42,6 +43,27 @@ fn root_a_process_that_can_be_traced_is_listed_with_its_libraries() {
         let library = libraries.iter().find(|library| library["library"] == name).unwrap();
         assert_eq!(library["path"], path.to_str().unwrap());
         assert!(library["functions"].as_u64().unwrap() > 50, "{library}");
+    }
+}
+
+#[test]
+fn root_every_feature_of_the_kernel_is_listed_with_what_a_trace_lacks_without_it() {
+    needs_root();
+    let (report, _) = report(0);
+    let listed = report["features"].as_array().unwrap();
+    for feature in FEATURES {
+        let line = listed.iter().find(|line| line["name"] == feature.name).unwrap();
+        assert!(line["ok"].is_boolean(), "it could be tried: {line}");
+        assert_eq!(line["without"], feature.without.as_str());
+        assert!(line["ok"] == true || line["required"] == false, "{line}");
+    }
+    let families = listed.iter().filter(|line| line["name"].as_str().unwrap().ends_with(" family"));
+    assert_eq!(families.count(), 5, "{listed:#?}");
+    let (_, stdout, _) = output(gpuwhy(&["check"]));
+    for line in listed {
+        let state = if line["ok"] == true { "on" } else { "off" };
+        let told = stdout.lines().find(|told| told.starts_with(state) && told.contains(line["name"].as_str().unwrap()));
+        assert!(told.is_some(), "{line}: {stdout}");
     }
 }
 

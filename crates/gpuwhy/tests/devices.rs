@@ -6,11 +6,11 @@ mod support;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gpuwhy_testbed::{LaunchLoop, left_out};
+use gpuwhy_testbed::{LaunchLoop, RunningLoop, left_out};
 use serde_json::Value;
-use support::{Finished, Place, Tracing, gpuwhy, needs_root, number_so_far, output, wait_until};
+use support::{Finished, Place, Queued, Tracing, gpuwhy, needs_root, number_so_far, output, wait_until};
 
 /// A program that launches now and then on a GPU that says this of itself.
 fn traced(place: &Place, fake_nvml: &str) -> Finished {
@@ -129,6 +129,138 @@ fn root_a_fault_in_the_kernels_log_is_told_with_the_process_that_suffers() {
     assert!(summary.contains("Xid 79 (it has fallen off the bus)"), "{summary}");
     running.finish().unwrap();
     tracing.wait_finished();
+}
+
+/// A trace of a program on a GPU that says this of itself in a file, which the test may replace.
+struct Watched {
+    place: Place,
+    running: RunningLoop,
+    tracing: Tracing,
+    said: String,
+}
+
+impl Watched {
+    fn start(fake_nvml: &str, said: &str) -> Self {
+        let place = Place::new();
+        let running = LaunchLoop::new(&place.testbed).rate(500.0).start().unwrap();
+        let (file, pid) = (place.file(), running.pid().to_string());
+        let mut command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "-p", &pid]);
+        command.env("LD_LIBRARY_PATH", place.testbed.dir()).env("FAKE_NVML", fake_nvml);
+        command.env("FAKE_NVML_FILE", place.dir.path().join("said"));
+        command.env("FAKE_NVML_MEMORY", format!("{pid} 3000000000"));
+        let mut watched = Self { tracing: Tracing::start(command, file), place, running, said: String::new() };
+        watched.say(said);
+        watched.tracing.wait_ready();
+        watched.running.go().unwrap();
+        let looks = "SELECT count(*) FROM sample_values WHERE name = 'gpu.lost'";
+        wait_until("it was asked", || number_so_far(&watched.place.file(), looks).filter(|looks| *looks >= 2));
+        watched
+    }
+
+    /// From now on, it also says this. What is said last counts.
+    fn say(&mut self, said: &str) {
+        self.said = format!("{}\n{said}", self.said);
+        let new = self.place.dir.path().join("new");
+        std::fs::write(&new, &self.said).unwrap();
+        std::fs::rename(&new, self.place.dir.path().join("said")).unwrap();
+    }
+
+    fn faults(&self) -> Vec<Value> {
+        let explanation = explained(&self.place);
+        let findings = explanation["findings"].as_array().unwrap();
+        findings.iter().filter(|finding| finding["cause"] == "gpu-fault").cloned().collect()
+    }
+
+    /// The fault with these words, and how long it took to be found, as far as the tracer had a CPU whenever it wanted one.
+    fn found(&self, words: &str) -> (Value, Duration) {
+        let mut queued = Queued::since_now(self.tracing.pid());
+        let since = Instant::now();
+        let fault = wait_until(words, || {
+            queued.look();
+            let has_words = |fault: &Value| fault["summary"].as_str().is_some_and(|summary| summary.contains(words));
+            self.faults().into_iter().find(has_words)
+        });
+        (fault, since.elapsed().saturating_sub(queued.total()))
+    }
+
+    fn end(self) {
+        self.running.finish().unwrap();
+        self.tracing.wait_finished();
+    }
+}
+
+const HEALTHY: &str = "pcie_generation 5 pcie_most_generation 5 pcie_width 16 pcie_most_width 16
+    link0_up 1 link0_replay 7 link0_recovery 0 link0_crc_flit 3 link0_crc_data 0
+    link1_up 0 link2_up 1 rows_pending 0 rows_failed 0 pages_pending 0";
+
+#[test]
+fn root_what_breaks_of_a_gpu_is_found_within_two_seconds_with_who_suffers() {
+    needs_root();
+    let mut watched = Watched::start("95 1", HEALTHY);
+    assert_eq!(watched.faults(), Vec::<Value>::new(), "errors from before, and a link without anybody, are nothing");
+    for (said, words, severity) in [
+        ("pcie_width 4", "reaches the host over 4 lanes of 16", "high"),
+        ("pcie_generation 4", "over a link of generation 4, and could at 5", "medium"),
+        ("link0_replay 9 link0_recovery 1", "(link 0: 2 packets sent again, 1 times set up anew)", "medium"),
+        ("link2_up 0", "link 2: down", "high"),
+        ("rows_pending 1", "waits for a reset to replace a part of its memory", "medium"),
+        ("rows_failed 1", "could not replace a part of its memory", "high"),
+        ("lost 1", "fell off the bus", "high"),
+    ] {
+        watched.say(said);
+        let (fault, after) = watched.found(words);
+        assert_eq!((&fault["severity"], &fault["victim"]["pid"]), (&severity.into(), &watched.running.pid().into()));
+        assert!(after < Duration::from_secs(2), "{words}: after {after:?}");
+    }
+    watched.end();
+}
+
+#[test]
+fn root_a_gpu_that_vanishes_between_two_looks_is_lost() {
+    needs_root();
+    let mut watched = Watched::start("95 1", HEALTHY);
+    watched.say("gone 1");
+    assert_eq!(watched.found("fell off the bus").0["severity"], "high");
+    watched.end();
+}
+
+#[test]
+fn root_an_idle_gpu_lowers_the_generation_of_its_link_on_purpose() {
+    needs_root();
+    let mut watched = Watched::start("95 1", HEALTHY);
+    watched.say("busy 3 pcie_generation 1");
+    let idle = "SELECT count(*) FROM sample_values WHERE name = 'gpu.pcie.generation' AND value = 1";
+    wait_until("it is idle", || number_so_far(&watched.place.file(), idle).filter(|looks| *looks >= 6));
+    assert_eq!(watched.faults(), Vec::<Value>::new());
+    watched.end();
+}
+
+#[test]
+fn root_slices_of_a_gpu_are_told_apart_with_their_memory_and_processes() {
+    needs_root();
+    let watched = Watched::start("95 2", "slices 2");
+    let pid = watched.running.pid();
+    let slice = |number: u32| format!("MIG-00000000-0000-4000-8000-00000000000{number}");
+    let gpu = "GPU-00000000-0000-4000-8000-000000000000";
+    let value = |name: &str, device: &str| {
+        let sql = format!(
+            "SELECT CAST(max(value) AS INTEGER) FROM sample_values WHERE name = '{name}' AND device = '{device}'"
+        );
+        wait_until(name, || number_so_far(&watched.place.file(), &sql))
+    };
+    for number in [1, 2] {
+        let part = format!("{gpu}/{}", slice(number));
+        assert_eq!(value("gpu.slice.gpu_instance", &part), i64::from(number));
+        assert_eq!(value("gpu.slice.compute_instance", &part), 0);
+        assert_eq!(value("gpu.slice.memory.used", &slice(number)), i64::from(number) << 30);
+        assert_eq!(value("gpu.slice.memory.total", &slice(number)), 8 << 30);
+        assert_eq!(value("gpu.slice.processes", &slice(number)), 1);
+    }
+    assert_eq!(value("gpu.processes", "0"), 2);
+    assert_eq!(value("gpu.process.memory", &format!("{}/{pid}", slice(2))), 3_000_000_000);
+    let of_others = "SELECT count(DISTINCT device) FROM sample_values WHERE name = 'gpu.process.memory'";
+    assert_eq!(number_so_far(&watched.place.file(), of_others), Some(1), "the GPU itself has none of it");
+    watched.end();
 }
 
 #[test]

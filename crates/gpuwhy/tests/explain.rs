@@ -266,8 +266,10 @@ fn an_explanation_has_the_documented_fields() {
 }
 
 /// Scenarios last some seconds, in which nobody hangs, and run on one host: ranks that hang are in `collectives.rs`, links that
-/// lose packets in `network.rs`. There is no fabric here: its counters are tried in `analysis/tests/ranks.rs`.
-const WITHOUT_SCENARIO: &[&str] = &["collective-hang", "tcp-retransmit", "fabric-error", "gpu-fault", "gpu-throttled"];
+/// lose packets in `network.rs`. There is no fabric here: its counters are tried in `analysis/tests/ranks.rs`. What takes a GPU
+/// that says something of itself is in `devices.rs`.
+const WITHOUT_SCENARIO: &[&str] =
+    &["collective-hang", "tcp-retransmit", "fabric-error", "gpu-fault", "gpu-throttled", "gpu-starved"];
 
 #[test]
 fn every_cause_has_a_scenario_and_every_scenario_a_cause_that_is_known() {

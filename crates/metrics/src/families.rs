@@ -57,6 +57,18 @@ families! {
     CALL_SECONDS: Histogram "gpuwhy_call_duration_seconds" ["function"];
     /// Time of threads that launch work on a GPU, by what they did. The parts add up to their life.
     THREAD_SECONDS: Counter "gpuwhy_dispatch_thread_seconds_total" ["pid", "comm", "state"];
+    /// Operations of several GPUs that a rank asked for: collective ones, sends and receives. Of those that a graph asks for when
+    /// it is launched, `op` is `GRAPH`.
+    COLLECTIVES: Counter "gpuwhy_collective_operations_total" ["pid", "comm", "communicator", "rank", "op"];
+    /// Bytes that a rank gave to these operations, or got where it gave more than that.
+    COLLECTIVE_BYTES: Counter "gpuwhy_collective_bytes_total" ["pid", "comm", "communicator", "rank", "op"];
+    /// How long a rank waited until its operations were done: for ranks that came later, and for the operations themselves.
+    COLLECTIVE_WAIT: Counter "gpuwhy_collective_wait_seconds_total" ["pid", "comm", "communicator", "rank"];
+    /// How late a rank came to operations after half of the ranks of its communicator had, in the last minute: at a time, on
+    /// average. 0 for one that came with the others.
+    COLLECTIVE_LAG: Gauge "gpuwhy_collective_lag_seconds" ["pid", "comm", "communicator", "rank"];
+    /// The same in all of them together, as a share of that minute: the others waited no longer for it.
+    COLLECTIVE_LAG_SHARE: Gauge "gpuwhy_collective_lag_ratio" ["pid", "comm", "communicator", "rank"];
     /// TCP segments that a process sent again.
     RETRANSMITS: Counter "gpuwhy_tcp_retransmits_total" ["pid", "comm"];
     /// The last value of what samplers measure, in its unit.
@@ -117,7 +129,7 @@ families! {
     LOST_ROWS: Counter "gpuwhy_tracer_lost_rows_total" ["sink"];
     /// Requests to an OpenTelemetry receiver that failed. They are tried again.
     OTLP_FAILED: Counter "gpuwhy_otlp_failed_requests_total" [];
-    /// Numbers and findings that no OpenTelemetry receiver took, by what they are.
+    /// Numbers, findings and spans that no OpenTelemetry receiver took, by what they are.
     OTLP_LOST: Counter "gpuwhy_otlp_lost_total" ["signal"];
     /// Series that are kept for these metrics.
     SERIES: Gauge "gpuwhy_metrics_series" [];

@@ -1,9 +1,10 @@
-//! How metrics are written.
+//! How metrics are written as text.
 
 use std::fmt::Write;
 
+use crate::durations::{Bucket, Durations};
 use crate::families::{FAMILIES, Family};
-use crate::registry::{BOUNDS_NS, Registry, Series};
+use crate::registry::{Registry, Series};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -13,18 +14,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// What somebody gets who accepts this.
-    pub fn accepted(accept: &str) -> Self {
-        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Classic }
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::Classic => "text/plain; version=0.0.4; charset=utf-8",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-
     pub fn write(self, registry: &mut Registry) -> String {
         registry.count();
         let mut text = String::new();
@@ -50,22 +39,31 @@ impl Format {
         };
         push(text, format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", family.help));
         for (values, series) in all {
-            let labels = labels(family.labels, values);
+            let labels = labels_of(family.labels.iter().copied().zip(values.iter().map(|value| &**value)));
             match series {
                 Series::Number(number) => line(text, family.name, "", &labels, *number),
-                Series::Durations { counts, seconds } => {
-                    let mut sum = 0;
-                    for (at, count) in counts.iter().enumerate() {
-                        sum += count;
-                        let bound = BOUNDS_NS.get(at).map_or("+Inf".to_owned(), |&ns| (ns as f64 / 1e9).to_string());
-                        let comma = if labels.is_empty() { "" } else { "," };
-                        line(text, family.name, "_bucket", &format!("{labels}{comma}le=\"{bound}\""), sum as f64);
-                    }
-                    line(text, family.name, "_sum", &labels, *seconds);
-                    line(text, family.name, "_count", &labels, sum as f64);
-                }
+                Series::Durations(durations) => self.durations(text, family.name, &labels, durations),
             }
         }
+    }
+
+    fn durations(self, text: &mut String, name: &str, labels: &str, durations: &Durations) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut sum = 0;
+        for Bucket { bound, count, exemplar } in durations.buckets() {
+            sum += count;
+            let bound = bound.map_or("+Inf".to_owned(), |bound| bound.to_string());
+            push(text, format_args!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {sum}"));
+            if let Some(exemplar) = exemplar.filter(|_| self == Self::OpenMetrics) {
+                let labels = labels_of(exemplar.labels());
+                let at_ms = exemplar.at_ns / 1_000_000;
+                let (at_s, ms) = (at_ms / 1000, at_ms % 1000);
+                push(text, format_args!(" # {{{labels}}} {} {at_s}.{ms:03}", exemplar.seconds()));
+            }
+            text.push('\n');
+        }
+        line(text, name, "_sum", labels, durations.seconds);
+        line(text, name, "_count", labels, sum as f64);
     }
 }
 
@@ -76,9 +74,8 @@ fn line(text: &mut String, name: &str, ending: &str, labels: &str, value: f64) {
     }
 }
 
-fn labels(names: &[&str], values: &[Box<str>]) -> String {
-    let values = values.iter().map(|value| escaped(value));
-    let all: Vec<String> = names.iter().zip(values).map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+fn labels_of<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let all: Vec<String> = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     all.join(",")
 }
 
@@ -94,7 +91,9 @@ fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::families::{CALLS, Kind, PROBES};
+    use crate::Exemplar;
+    use crate::families::{CALL_SECONDS, CALLS, Kind, PROBES};
+    use gpuwhy_model::Histogram;
 
     fn registry() -> Registry {
         let mut registry = Registry::default();
@@ -118,6 +117,24 @@ mod tests {
         let text = Format::OpenMetrics.write(&mut registry());
         assert!(text.contains("# TYPE gpuwhy_calls counter\n"), "{text}");
         assert!(text.contains("\ngpuwhy_calls_total{pid=") && text.ends_with("\n# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn a_call_that_a_bucket_counts_is_told_with_it_where_the_format_has_room_for_it() {
+        let mut registry = Registry::default();
+        let mut durations = Histogram::default();
+        durations.add(Histogram::index(5_000), 2);
+        registry.observe(&CALL_SECONDS, &["cuMemAlloc"], &durations, 9_000);
+        let labels = vec![("pid", "7".to_owned()), ("call", "cuda:1790000000123000000".to_owned())];
+        let exemplar = Exemplar::new(labels, 5_000, 1_790_000_000_123_456_789).unwrap();
+        registry.exemplify(&CALL_SECONDS, &["cuMemAlloc"], exemplar);
+        let bucket = "gpuwhy_call_duration_seconds_bucket{function=\"cuMemAlloc\",le=\"0.000016384\"} 2";
+        let call = " # {pid=\"7\",call=\"cuda:1790000000123000000\"} 0.000005 1790000000.123";
+        let text = Format::OpenMetrics.write(&mut registry);
+        assert!(text.contains(&format!("\n{bucket}{call}\n")), "{text}");
+        assert_eq!(text.matches(" # {").count(), 1, "{text}");
+        let text = Format::Classic.write(&mut registry);
+        assert!(text.contains(&format!("\n{bucket}\n")) && !text.contains(" # {"), "{text}");
     }
 
     #[test]

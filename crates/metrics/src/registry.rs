@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpuwhy_model::Histogram;
 
+use crate::durations::{BUCKETS, Durations, Exemplar};
 use crate::families::{FAMILIES, Family, Kind, OVERFLOWED, SERIES, SERIES_BUDGET};
 
 /// The most lines that are written for scrapers, headers aside.
@@ -13,36 +14,21 @@ pub const MOST_SERIES: usize = 10_000;
 /// The value of each label of the series that has all there was no room for.
 pub const OVERFLOW: &str = "overflow";
 
-/// Upper bounds of the buckets in ns: powers of four from 1 us to 4.3 s.
-pub const BOUNDS_NS: [u64; 12] = {
-    let mut bounds = [0; 12];
-    let mut at = 0;
-    while at < bounds.len() {
-        bounds[at] = 1 << (10 + 2 * at);
-        at += 1;
-    }
-    bounds
-};
-
-/// A histogram is written as its buckets, the one without an end, a sum and a count.
-const LINES_OF_A_HISTOGRAM: usize = BOUNDS_NS.len() + 3;
+/// A histogram is written as its buckets, a sum and a count.
+const LINES_OF_A_HISTOGRAM: usize = BUCKETS + 2;
 
 /// What a series has come to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Series {
     Number(f64),
-    /// Calls in each bucket and beyond the last, and how long all of them took.
-    Durations {
-        counts: [u64; BOUNDS_NS.len() + 1],
-        seconds: f64,
-    },
+    Durations(Box<Durations>),
 }
 
 impl Series {
     fn lines(&self) -> usize {
         match self {
             Self::Number(_) => 1,
-            Self::Durations { .. } => LINES_OF_A_HISTOGRAM,
+            Self::Durations(_) => LINES_OF_A_HISTOGRAM,
         }
     }
 }
@@ -98,15 +84,17 @@ impl Registry {
         }
     }
 
-    /// Adds durations that took so long together. A bucket of theirs lies in one of ours.
+    /// Adds durations that took so long together.
     pub fn observe(&mut self, family: &'static Family, labels: &[&str], durations: &Histogram, sum_ns: u64) {
-        let none = || Series::Durations { counts: [0; BOUNDS_NS.len() + 1], seconds: 0.0 };
-        if let Series::Durations { counts, seconds } = self.series(family, labels, none) {
-            for (index, count) in durations.buckets() {
-                let from_ns = Histogram::lower_bound_ns(*index);
-                counts[BOUNDS_NS.partition_point(|&bound_ns| bound_ns <= from_ns)] += count;
-            }
-            *seconds += sum_ns as f64 / 1e9;
+        if let Series::Durations(all) = self.series(family, labels, no_durations) {
+            all.add(durations, sum_ns);
+        }
+    }
+
+    /// Tells of one of the durations that were added, or will be.
+    pub fn exemplify(&mut self, family: &'static Family, labels: &[&str], exemplar: Exemplar) {
+        if let Series::Durations(all) = self.series(family, labels, no_durations) {
+            all.exemplify(exemplar);
         }
     }
 
@@ -146,6 +134,10 @@ impl Registry {
             new()
         })
     }
+}
+
+fn no_durations() -> Series {
+    Series::Durations(Box::default())
 }
 
 fn own(labels: &[&str]) -> Labels {

@@ -54,6 +54,10 @@ pub struct Explanation {
     pub ruled_out: Vec<RuledOut>,
     /// Where the time of each thread that feeds a GPU went.
     pub threads: Vec<Breakdown>,
+    /// How late ranks came to operations of several GPUs, by communicator and rank. Nothing where no operation of all ranks of
+    /// a communicator was seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankLateness>,
 }
 
 impl Explanation {
@@ -318,6 +322,30 @@ pub struct Breakdown {
     pub parts: Vec<Part>,
     /// What it does over and over, where that could be found.
     pub steps: Option<Steps>,
+}
+
+/// How late one rank of a communicator came to operations of all ranks: after half of them had asked. What ranks do within 2
+/// ms they do together.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+pub struct RankLateness {
+    /// The communicator: its `comm_id_hash` in hexadecimal digits, equal on all ranks.
+    pub communicator: String,
+    pub rank: u32,
+    /// In a trace of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    pub pid: u32,
+    pub comm: String,
+    /// Operations of all ranks that were seen; those of a launched graph are one.
+    pub operations: u64,
+    /// To how many of them it was late.
+    pub late_operations: u64,
+    /// How late it was, in all of them together.
+    pub late_ns: u64,
+    /// How late it was at a time, on average: it is late once to operations that it asks for together.
+    pub at_a_time_ns: u64,
+    /// The same as `late_ns`, as a share of the time that was looked at.
+    pub share: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]

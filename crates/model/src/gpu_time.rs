@@ -68,6 +68,22 @@ pub struct GpuTime {
     pub interval: [f64; 2],
     /// What the host did while it was idle, the most first.
     pub idle_because: Vec<IdleBecause>,
+    /// Where calls and the GPU itself say what cannot both be true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<Contradiction>,
+}
+
+/// What calls tell of a GPU's idle time, and what it says itself.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]
+pub struct Contradiction {
+    /// Its idle share lies between these, as far as calls tell.
+    pub by_calls: [f64; 2],
+    /// And between these, by its own word.
+    pub by_itself: [f64; 2],
+    /// By how much they differ at least.
+    pub difference: f64,
+    /// Why, most likely.
+    pub because: String,
 }
 
 #[derive(Clone, Debug, PartialEq, JsonSchema, Deserialize, Serialize)]

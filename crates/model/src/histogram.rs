@@ -44,6 +44,12 @@ impl Histogram {
         }
     }
 
+    /// The middle of a bucket; of the last one, its smallest duration.
+    pub fn middle_ns(index: u8) -> u64 {
+        let (lower, upper) = (Self::lower_bound_ns(index), Self::upper_bound_ns(index));
+        if upper == u64::MAX { lower } else { lower + (upper - lower) / 2 }
+    }
+
     pub fn add(&mut self, index: u8, count: u64) {
         if count == 0 {
             return;
@@ -105,9 +111,7 @@ impl Histogram {
         for &(index, count) in &self.buckets {
             below = count.saturating_add(below);
             if below >= rank {
-                let lower = Self::lower_bound_ns(index);
-                let upper = Self::upper_bound_ns(index);
-                return Some(if upper == u64::MAX { lower } else { lower + (upper - lower) / 2 });
+                return Some(Self::middle_ns(index));
             }
         }
         None

@@ -42,10 +42,10 @@ pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use device_work::{Awaited, DeviceAction, HAD_TO_WAIT_NS};
 pub use fabric::{FabricEvent, FabricEventKind};
 pub use finding::{
-    Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind, Role,
-    RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
+    Breakdown, Chain, Coverage, Culprit, Edge, Evidence, Explanation, Finding, Impact, Part, Place, PlaceKind,
+    RankLateness, Role, RuledOut, Sampled, Severity, Span, StepChange, Steps, Symptom, TimePart, Victim, WalksEnded,
 };
-pub use gpu_time::{GpuTime, IdleBecause, Phase, PhaseName};
+pub use gpu_time::{Contradiction, GpuTime, IdleBecause, Phase, PhaseName};
 pub use histogram::Histogram;
 pub use label::Label;
 pub use loss::{LossReason, Losses};

@@ -91,6 +91,13 @@ impl OwnValues {
         *self.values.get(at)?
     }
 
+    /// The word for what was read of the operand with a name.
+    pub fn word(&self, name: &str) -> Option<&'static str> {
+        let operand = self.of.operands.iter().find(|operand| operand.column.name == name)?;
+        let OperandKind::Word(words) = operand.kind else { return None };
+        words.get(usize::try_from(self.value(name)?).ok()?).copied()
+    }
+
     /// The values as a row has them.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'static>> {
         self.of.operands.iter().zip(&self.values).map(|(operand, value)| operand.cell(*value))

@@ -124,23 +124,35 @@ impl Asker {
         parameters: Value,
         progress: Progress,
     ) -> Result<(Answer, Turn), Refusal> {
-        let withdrawn = Withdrawn::default();
-        let control = Control { cancelled: Arc::clone(&withdrawn.0), progress };
         let asker = Arc::clone(self);
-        let thread = tokio::task::spawn_blocking(move || (asker.ask_here(question, parameters, control), turn));
-        let ended = tokio::select! {
-            ended = tokio::time::timeout(self.bounds.time, thread) => ended,
-            () = self.stopping.cancelled() => return Err(Refusal::Stopping),
-        };
-        let (value, turn) = match ended {
-            Ok(Ok((answer, turn))) => (answer.map_err(|error| self.without_folders(error))?, turn),
-            Ok(Err(_)) => return Err(AskError::Failed { message: format!("{} broke off", question.name) }.into()),
-            Err(_) => return Err(AskError::Query(QueryError::TimedOut { limit: self.bounds.time }).into()),
-        };
+        let ask = move |cancelled| asker.ask_here(question, parameters, Control { cancelled, progress });
+        let (answer, turn) = self.on_a_thread(turn, question.name, ask).await?;
+        let value = answer.map_err(|error| self.without_folders(error))?;
         let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
         match bytes <= self.bounds.bytes {
             true => Ok((Answer { value, bytes }, turn)),
             false => Err(Refusal::TooLarge { bytes, most: self.bounds.bytes }),
+        }
+    }
+
+    /// Works where the disk may be waited for, and gives the turn back. The work is told when nobody waits for it any more.
+    pub(crate) async fn on_a_thread<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        name: &str,
+        work: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
+    ) -> Result<(T, Turn), Refusal> {
+        let withdrawn = Withdrawn::default();
+        let cancelled = Arc::clone(&withdrawn.0);
+        let thread = tokio::task::spawn_blocking(move || (work(cancelled), turn));
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(self.bounds.time, thread) => ended,
+            () = self.stopping.cancelled() => return Err(Refusal::Stopping),
+        };
+        match ended {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(_)) => Err(AskError::Failed { message: format!("{name} broke off") }.into()),
+            Err(_) => Err(AskError::Query(QueryError::TimedOut { limit: self.bounds.time }).into()),
         }
     }
 
@@ -152,7 +164,7 @@ impl Asker {
     }
 
     /// A client knows traces by name.
-    fn without_folders(&self, error: AskError) -> Refusal {
+    pub(crate) fn without_folders(&self, error: AskError) -> Refusal {
         if !matches!(error, AskError::Trace(_)) {
             return error.into();
         }
@@ -165,10 +177,18 @@ impl Asker {
 
     /// A place among those that are asked at once, held until the question's thread is done, also when nobody waits for it.
     async fn turn(&self, question: &Question) -> Result<Turn, Refusal> {
+        self.turn_among(if question.acts { &self.acts } else { &self.turns }).await
+    }
+
+    /// The same for what is done one at a time.
+    pub(crate) async fn turn_to_act(&self) -> Result<Turn, Refusal> {
+        self.turn_among(&self.acts).await
+    }
+
+    async fn turn_among(&self, turns: &Arc<Semaphore>) -> Result<Turn, Refusal> {
         if self.stopping.is_cancelled() {
             return Err(Refusal::Stopping);
         }
-        let turns = if question.acts { &self.acts } else { &self.turns };
         let permit = match Arc::clone(turns).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => self.in_line(Arc::clone(turns)).await?,
@@ -216,7 +236,7 @@ impl Drop for Withdrawn {
     }
 }
 
-struct Turn {
+pub(crate) struct Turn {
     _permit: OwnedSemaphorePermit,
     running: Arc<AtomicUsize>,
 }

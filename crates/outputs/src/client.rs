@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Who takes longer has failed.
@@ -20,4 +21,16 @@ pub fn trusting(trusted: &[CertificateDer<'_>]) -> ureq::Agent {
     // A connection that is kept would be closed by the next time.
     let config = ureq::Agent::config_builder().max_idle_connections(0).timeout_global(Some(PATIENCE));
     config.tls_config(tls).build().new_agent()
+}
+
+/// TLS for a connection of our own that trusts these and speaks this protocol.
+pub fn tls(trusted: &[CertificateDer<'_>], protocol: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted.iter().cloned().map(CertificateDer::into_owned));
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(Arc::new(config))
 }

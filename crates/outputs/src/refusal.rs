@@ -20,6 +20,8 @@ pub enum Refusal {
     Trace { error: AskError, message: String },
     #[error("the answer has {bytes} bytes; at most {most} are sent")]
     TooLarge { bytes: usize, most: usize },
+    #[error("the trace has {bytes} bytes; at most {most} are sent as a whole")]
+    TraceTooLarge { bytes: u64, most: u64 },
     #[error("too many questions are being answered")]
     Busy,
     #[error("the server is shutting down")]
@@ -58,6 +60,7 @@ impl Refusal {
         match self {
             Self::Ask(error) | Self::Trace { error, .. } => error.code(),
             Self::TooLarge { .. } => "too_large",
+            Self::TraceTooLarge { .. } => "trace_too_large",
             Self::Busy => "busy",
             Self::Stopping => "shutting_down",
             Self::NoToken => "no_token",
@@ -78,7 +81,9 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Ask(error) | Self::Trace { error, .. } => status_of(error),
-            Self::TooLarge { .. } | Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::TraceTooLarge { .. } | Self::BodyTooLarge { .. } => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Self::Busy | Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
@@ -98,6 +103,7 @@ impl Refusal {
             Self::TooLarge { .. } => {
                 "ask for less: a smaller `limit`, a shorter time with `since` or `from` and `to`, one `pid`, fewer columns"
             }
+            Self::TraceTooLarge { .. } => "ask questions of it there instead",
             Self::Busy | Self::TooManyRequests { .. } => "wait a moment and ask again",
             Self::NoToken | Self::WrongToken => "send the server's token as `Authorization: Bearer TOKEN`",
             Self::TokenInUrl => "send it as `Authorization: Bearer TOKEN`; this one should be replaced",

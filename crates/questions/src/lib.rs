@@ -11,6 +11,7 @@
 //! | `parameters` | what many questions have in common: which part of which trace, how much of the answer |
 //! | `basis` | what an answer is based on: its span, what was lost or sampled |
 //! | `kept` | how many calls have a record, of all that were made |
+//! | [`cited_records`] | what a finding's chain cites, with whose it is |
 //! | [`folded`] | stacks as lines of text, for flame graphs |
 //! | [`text`] | words of traced programs, made harmless |
 //! | [`units`] | durations, moments, sizes and counts, as people write and read them |
@@ -18,6 +19,7 @@
 mod asked;
 mod basis;
 mod cited;
+mod cited_records;
 mod error;
 mod folded;
 mod host;
@@ -31,11 +33,12 @@ pub mod units;
 
 pub use asked::{Asked, Bulk, Control, Progress, Traces};
 pub use basis::Basis;
+pub use cited_records::{Cited, CitedProcess, CitedRecord, cited_records};
 pub use error::AskError;
 pub use folded::folded;
 pub use host::{Host, NoHost};
 pub use kept::Kept;
 pub use parameters::{Length, Moment, Paging, Part};
-pub use question::{Ask, Question, answer_schemas, find};
+pub use question::{Ask, Question, answer_schemas, find, parameters_of};
 pub use questions::QUESTIONS;
 pub use reading::Reading;

@@ -49,7 +49,7 @@ impl Question {
             output: || schema_of::<Q::Answer>(answer_schemas()),
             output_in: SchemaGenerator::subschema_for::<Q::Answer>,
             command: Q::augment_args,
-            parameters: |matches| Ok(stripped(to_json(Q::from_arg_matches(matches)?))),
+            parameters: |matches| Ok(parameters_of(&Q::from_arg_matches(matches)?)),
             answer: answer::<Q>,
         }
     }
@@ -130,9 +130,9 @@ fn to_json(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
-/// What was not said on the command line is not said at all.
-fn stripped(parameters: Value) -> Value {
-    match parameters {
+/// A question's parameters, as any door takes them. What was not said is not said at all.
+pub fn parameters_of<Q: Ask>(question: &Q) -> Value {
+    match to_json(question) {
         Value::Object(given) => given.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         other => other,
     }

@@ -7,6 +7,7 @@ mod answer;
 #[cfg(feature = "apart")]
 pub mod apart;
 mod cells;
+mod copy;
 mod each;
 mod error;
 mod explanations;

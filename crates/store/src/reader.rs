@@ -188,9 +188,14 @@ fn is_unwritable_place(error: &rusqlite::Error) -> bool {
 }
 
 fn has_log(path: &Path) -> bool {
+    log_of(path).metadata().is_ok_and(|found| found.len() > 0)
+}
+
+/// What has yet to be folded into the file.
+pub(crate) fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    PathBuf::from(log).metadata().is_ok_and(|found| found.len() > 0)
+    log.into()
 }
 
 fn immutable_address(path: &Path) -> OsString {

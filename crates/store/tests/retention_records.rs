@@ -5,7 +5,7 @@ mod support;
 
 use std::ops::Range;
 
-use gpuwhy_model::{IoUsage, KernelWork, Stretch};
+use gpuwhy_model::{Call, IoUsage, KernelWork, Process, Sample, Stretch, ThreadTimes};
 use gpuwhy_store::Writer;
 use support::capped::*;
 use support::*;
@@ -180,4 +180,47 @@ fn an_earlier_session_keeps_its_names_until_the_last_of_its_records_is_gone() {
     assert_eq!(lines(&path, work), [""; 0]);
     assert_eq!(lines(&path, "SELECT DISTINCT session_id FROM processes"), ["2"]);
     assert_eq!(number(&path, "SELECT COUNT(*) FROM wait_targets WHERE process_id = 1"), 0);
+}
+
+/// A host that starts many short programs, in one session.
+#[test]
+fn names_of_what_has_ended_go_with_the_last_row_that_cites_them() {
+    let (_directory, path) = temporary();
+    let mut writer = capped(&path, CAP);
+    let stays = Cast::new(&mut writer);
+    const JOBS: u64 = 6_000;
+    for job in 0..JOBS {
+        let at = job * 10_000_000;
+        let process = Process { pid: 1000 + job as u32, comm: format!("job {job}"), ..Process::default() };
+        let process = writer.process(&process).unwrap();
+        let thread = writer.thread(process, 1000 + job as u32, &format!("thread {job}")).unwrap();
+        writer.label(process, "container", &format!("container {job}")).unwrap();
+        writer.kernel(process, 7, &format!("kernel {job}")).unwrap();
+        let mut calls: Vec<_> = (0..5).map(|number| Call { thread, ..stays.call(at + number) }).collect();
+        calls.push(stays.call(at + 9));
+        writer.calls(&mut calls).unwrap();
+        writer.thread_times(&[ThreadTimes::new(START_NS + at, thread, 1000)]).unwrap();
+        let device = Some(format!("0/{job}"));
+        let (name, unit) = ("gpu.process.memory".to_owned(), "bytes".to_owned());
+        writer.samples(&[Sample { at_ns: START_NS + at, name, unit, device, value: 1.0 }]).unwrap();
+        writer.thread_ended(thread, START_NS + at);
+        writer.process_ended(process, START_NS + at);
+        if job % 50 == 0 {
+            writer.commit(START_NS + at).unwrap();
+            assert_under(&path, CAP);
+        }
+    }
+    writer.finish(&end()).unwrap();
+    let count = |table: &str| number(&path, &format!("SELECT COUNT(*) FROM {table}"));
+    for names in ["processes", "threads", "process_labels", "kernels", "sample_series"] {
+        assert!(count(names) < JOBS as i64 * 2 / 3, "{} {names}", count(names));
+    }
+    // What is left has its name.
+    let nameless = "NOT IN (SELECT id FROM threads)";
+    assert_eq!(count(&format!("calls JOIN shapes ON shapes.id = shape_id WHERE thread_id {nameless}")), 0);
+    assert_eq!(count(&format!("thread_usage WHERE thread_id {nameless}")), 0);
+    assert_eq!(count("samples WHERE series_id NOT IN (SELECT id FROM sample_series)"), 0);
+    assert_eq!(count("threads WHERE process_id NOT IN (SELECT id FROM processes)"), 0);
+    assert_eq!(count("processes WHERE comm = 'python'"), 1);
+    assert_eq!(integrity(&path), "ok");
 }

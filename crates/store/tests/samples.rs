@@ -5,7 +5,7 @@ mod support;
 
 use gpuwhy_model::Sample;
 use gpuwhy_store::{Options, Trace, Writer};
-use gpuwhy_window::Scope;
+use gpuwhy_window::{Device, GpuFaults, GpuLinkFault, GpuLost, LinkSlowed, Scope};
 use support::*;
 
 fn sample(offset_ns: u64, device: Option<&str>, value: f64) -> Sample {
@@ -80,6 +80,75 @@ fn errors_of_a_fabric_are_what_its_counters_grew_by() {
     let window = Trace::open(&path).unwrap().window(&Scope::default()).unwrap();
     let told = window.fabric_errors.iter().map(|errors| (errors.port.as_str(), errors.counter.as_str(), errors.count));
     assert_eq!(told.collect::<Vec<_>>(), [("mlx5_0/1/InfiniBand", "symbol_error", 2)]);
+}
+
+/// Faults of GPUs in a file with these samples: moments in milliseconds, names, devices and values.
+fn faults(told: &[(u64, &str, &str, f64)]) -> Vec<(Device, GpuFaults)> {
+    let (_directory, path) = temporary();
+    let mut writer = writer(&path);
+    let sample = |&(ms, name, device, value): &(u64, &str, &str, f64)| Sample {
+        at_ns: START_NS + ms * 1_000_000,
+        name: name.into(),
+        unit: String::new(),
+        device: Some(device.into()),
+        value,
+    };
+    writer.samples(&told.iter().map(sample).collect::<Vec<_>>()).unwrap();
+    writer.finish(&end()).unwrap();
+    Trace::open(&path).unwrap().window(&Scope::default()).unwrap().gpu_faults.into_iter().collect()
+}
+
+#[test]
+fn what_is_broken_of_a_gpu_is_what_it_says_itself() {
+    let told = [
+        (100, Sample::GPU_LOST, "0", 0.0),
+        (300, Sample::GPU_LOST, "0", 1.0),
+        (400, Sample::GPU_LOST, "0", 1.0),
+        (300, Sample::GPU_LOST, "2", Sample::GPU_NEVER_THERE),
+        (100, Sample::GPU_MOST_LINK_WIDTH, "1", 16.0),
+        (100, Sample::GPU_LINK_WIDTH, "1", 8.0),
+        (200, Sample::GPU_LINK_WIDTH, "1", 16.0),
+        (300, Sample::GPU_LINK_WIDTH, "1", 4.0),
+        (400, Sample::GPU_LINK_WIDTH, "1", 4.0),
+        (200, Sample::GPU_NVLINK_DOWN, "1/11", 1.0),
+        (200, Sample::GPU_NVLINK_ERRORS[2], "1/3", 5.0),
+        (300, Sample::GPU_NVLINK_ERRORS[2], "1/3", 7.0),
+        (300, Sample::GPU_NVLINK_ERRORS[0], "1/3", 2.0),
+        (100, Sample::GPU_PAGES_PENDING, "1", 0.0),
+        (300, Sample::GPU_PAGES_PENDING, "1", 1.0),
+        (300, Sample::GPU_ROWS_FAILED, "1", 1.0),
+    ];
+    let at = |number| Device { host: 0, number };
+    let at_ns = START_NS + 300_000_000;
+    let lost = |had_answered| GpuFaults { lost: Some(GpuLost { at_ns, had_answered }), ..GpuFaults::default() };
+    let links = vec![
+        GpuLinkFault { number: 3, replays: 2, damaged: 12, ..GpuLinkFault::default() },
+        GpuLinkFault { number: 11, is_down: true, ..GpuLinkFault::default() },
+    ];
+    let broken = GpuFaults {
+        link_width: Some(LinkSlowed { moments: 4, slow: 3, last_slow: 2, least: 4, most: 16 }),
+        links,
+        repair_pending: true,
+        repair_is_new: true,
+        repair_failed: true,
+        ..GpuFaults::default()
+    };
+    assert_eq!(faults(&told), [(at(0), lost(true)), (at(1), broken), (at(2), lost(false))]);
+}
+
+#[test]
+fn a_gpu_that_does_all_that_it_can_and_one_that_is_idle_are_not_broken() {
+    let told = [
+        (100, Sample::GPU_LOST, "0", 0.0),
+        (100, Sample::GPU_MOST_LINK, "0", 5.0),
+        (100, Sample::GPU_WORKING_LINK, "0", 5.0),
+        (200, "gpu.pcie.generation", "0", 1.0),
+        (100, Sample::GPU_MOST_LINK_WIDTH, "0", 16.0),
+        (100, Sample::GPU_LINK_WIDTH, "0", 16.0),
+        (100, Sample::GPU_ROWS_PENDING, "0", 0.0),
+        (100, Sample::GPU_ROWS_FAILED, "0", 0.0),
+    ];
+    assert_eq!(faults(&told), []);
 }
 
 #[test]

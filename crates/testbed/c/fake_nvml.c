@@ -1,14 +1,14 @@
 // A libnvidia-ml with one GPU, which says of itself what FAKE_NVML says: "BUSY_PERCENT PROCESSES", and if it knows more
 // "... WHY_IT_IS_SLOW CLOCK_MHZ MOST_MHZ". FAKE_NVML_MEMORY, "PID BYTES", says what one of the processes has of its
-// memory; of the others that is not known. Such a GPU also tells what of it is in use.
+// memory; of the others that is not known. Such a GPU also tells what of it is in use. How it is, and whether it is
+// divided into slices, is in the other parts.
+#include "fake_nvml.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 enum { GPU_UTILIZATION_SAMPLES = 1 };
 enum { UNSIGNED_INT = 1 };
 enum { SAMPLE_US = 200 * 1000, KEPT = 100 };
@@ -78,7 +78,9 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
     *device = &busy_percent;
-    return index == 0 ? SUCCESS : NOT_FOUND;
+    if (now_said("lost") > 0)
+        return GPU_IS_LOST;
+    return index == 0 && now_said("gone") <= 0 ? SUCCESS : NOT_FOUND;
 }
 
 static unsigned long long now_us(void)
@@ -104,22 +106,25 @@ EXPORT int nvmlDeviceGetSamples(void *device, int kind, unsigned long long seen_
     if (samples) {
         for (unsigned at = 0; at <= last - first && at < *count; at++) {
             samples[at].timestamp = (first + at) * SAMPLE_US;
-            samples[at].value.count = busy_percent;
+            samples[at].value.count = now_said("busy") < 0 ? busy_percent : (unsigned)now_said("busy");
         }
     }
     *count = last - first + 1;
     return SUCCESS;
 }
 
+// A slice has one process, the last one the known one.
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *infos)
 {
-    (void)device;
-    unsigned room = infos ? *count : 0;
-    *count = processes;
-    if (room < processes)
+    int slice = slice_of(device);
+    unsigned room = infos ? *count : 0, all = slice < 0 ? processes : 1;
+    unsigned known = slice < 0 ? 0 : slice == now_said("slices") - 1 ? 0 : -1u;
+    *count = all;
+    if (room < all)
         return INSUFFICIENT_SIZE;
-    for (unsigned at = 0; at < processes; at++) {
-        infos[at] = at == 0 && known_process.pid ? known_process : (struct process){.pid = 2 + at, .memory = -1ull};
+    for (unsigned at = 0; at < all; at++) {
+        struct process other = {.pid = 2 + at, .memory = -1ull};
+        infos[at] = at == known && known_process.pid ? known_process : other;
         infos[at].gpu_instance = infos[at].compute_instance = -1u;
     }
     return SUCCESS;
@@ -170,7 +175,12 @@ EXPORT int nvmlGpmMetricsGet(struct metrics *asked)
 
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory)
 {
-    (void)device;
+    unsigned long long slice = slice_of(device) + 1;
+    if (slice > 0) {
+        memory->total = 8ull << 30, memory->reserved = 0;
+        memory->free = (8 - slice) << 30, memory->used = slice << 30;
+        return SUCCESS;
+    }
     memory->total = 16ull << 30, memory->reserved = 0;
     memory->free = 12ull << 30, memory->used = 4ull << 30;
     return SUCCESS;

@@ -27,5 +27,5 @@ pub use scenarios::{
     CulpritTruth, Measured, Need, RunningScenario, SCENARIOS, Scenario, ScenarioTruth, Setup, SourceLine,
 };
 pub use truth::{CallTruth, ClockTruth, EndTruth, Truth};
-pub use wheels::{CudaRuntime, debian_file};
+pub use wheels::{CudaRuntime, debian_file, real_libnccl};
 pub use workload::{Behaviour, Running, Workload};

@@ -1,4 +1,4 @@
-//! The vendor's own runtime library and headers, from the wheels it publishes: fetched once into a cache outside the
+//! The vendor's own libraries and headers, from the wheels it publishes: fetched once into a cache outside the
 //! source tree, never part of it.
 
 use anyhow::{Context, Result, bail};
@@ -37,18 +37,25 @@ impl CudaRuntime {
         Ok(self.unpacked()?.join(self.folder).join("include"))
     }
 
-    /// The wheel's files, downloaded when the cache does not have them.
     fn unpacked(&self) -> Result<PathBuf> {
-        unpacked("wheels", &format!("{}-{}", self.package, self.version), |folder| self.fetch_into(folder))
+        wheel(self.package, self.version)
     }
+}
 
-    fn fetch_into(&self, folder: &Path) -> Result<()> {
-        let requirement = format!("{}=={}", self.package, self.version);
+/// NCCL as PyTorch's wheels bring it, newer than any of them.
+pub fn real_libnccl() -> Result<PathBuf> {
+    Ok(wheel("nvidia-nccl-cu12", "2.32.3")?.join("nvidia/nccl/lib/libnccl.so.2"))
+}
+
+/// A wheel's files, downloaded when the cache does not have them.
+fn wheel(package: &str, version: &str) -> Result<PathBuf> {
+    unpacked("wheels", &format!("{package}-{version}"), |folder| {
+        let requirement = format!("{package}=={version}");
         let pip = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--timeout", "60", "--no-deps"];
         run(Command::new("python3").args(pip).arg("--dest").arg(folder).arg(&requirement))?;
         let wheel = downloaded(folder, "whl").with_context(|| format!("pip left no wheel of {requirement}"))?;
         run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder.join("files")))
-    }
+    })
 }
 
 /// A file of one of Debian's packages, fetched and unpacked into the cache without what the package depends on.

@@ -1,4 +1,4 @@
-//! The tables of the runtime and of HIP name what the vendors' libraries export.
+//! The tables of the runtime, of NCCL and of HIP name what the vendors' libraries export.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ mod support;
 
 use gpuwhy_apis::LIBRARIES;
 use gpuwhy_model::Layer;
-use gpuwhy_testbed::{CudaRuntime, debian_file, left_out};
+use gpuwhy_testbed::{CudaRuntime, debian_file, left_out, real_libnccl};
 use std::collections::BTreeSet;
 use support::exported;
 
@@ -92,4 +92,93 @@ fn libamdhip64_exports_the_table_but_for_what_came_later() {
     if let Some(missing) = not_exported("hip", "libamdhip64-5", "usr/lib/x86_64-linux-gnu/libamdhip64.so.5") {
         assert_eq!(missing, HIP_LATER.iter().copied().collect());
     }
+}
+
+/// What NCCL has beside the table: it asks for something, sets something, works on memory or within a kernel. What one rank
+/// does with the memory of another (`ncclPutSignal`) is no operation of both.
+const NCCL_LEFT_OUT: &[&str] = &[
+    "ncclCommCount",
+    "ncclCommCuDevice",
+    "ncclCommDeregister",
+    "ncclCommGetAsyncError",
+    "ncclCommGetUniqueId",
+    "ncclCommGrow",
+    "ncclCommMemStats",
+    "ncclCommQueryProperties",
+    "ncclCommRegister",
+    "ncclCommResume",
+    "ncclCommRevoke",
+    "ncclCommSuspend",
+    "ncclCommUserRank",
+    "ncclCommWindowDeregister",
+    "ncclCommWindowRegister",
+    "ncclDevCommCreate",
+    "ncclDevCommDestroy",
+    "ncclGetCftDeviceLeInfo",
+    "ncclGetErrorString",
+    "ncclGetLastError",
+    "ncclGetLsaDevicePointer",
+    "ncclGetLsaMultimemDevicePointer",
+    "ncclGetMultimemDeviceLeInfo",
+    "ncclGetMultimemDevicePointer",
+    "ncclGetPeerDeviceLeInfo",
+    "ncclGetPeerDevicePointer",
+    "ncclGetVersion",
+    "ncclGinBarrierCreateRequirement",
+    "ncclGinInboxA2ACreateRequirement",
+    "ncclGinOutboxCreateRequirement",
+    "ncclGroupSimulateEnd",
+    "ncclLLA2ACalcSlots",
+    "ncclLLA2ACreateRequirement",
+    "ncclLsaBarrierCreateRequirement",
+    "ncclMemAlloc",
+    "ncclMemFree",
+    "ncclParamBind",
+    "ncclParamDumpAll",
+    "ncclParamGet",
+    "ncclParamGetAllParameterKeys",
+    "ncclParamGetI16",
+    "ncclParamGetI32",
+    "ncclParamGetI64",
+    "ncclParamGetI8",
+    "ncclParamGetParameter",
+    "ncclParamGetStr",
+    "ncclParamGetU16",
+    "ncclParamGetU32",
+    "ncclParamGetU64",
+    "ncclParamGetU8",
+    "ncclPutSignal",
+    "ncclRedOpCreatePreMulSum",
+    "ncclRedOpDestroy",
+    "ncclResetDebugInit",
+    "ncclResetDebugInitInternal",
+    "ncclSetEncryption",
+    "ncclSignal",
+    "ncclTeamCft",
+    "ncclTeamCftMultimem",
+    "ncclTeamLsa",
+    "ncclTeamRail",
+    "ncclTeamRankToLsa",
+    "ncclTeamRankToWorld",
+    "ncclTeamWorld",
+    "ncclWaitSignal",
+    "ncclWinGetUserPtr",
+];
+
+/// As RCCL calls it.
+const ONLY_IN_RCCL: &[&str] = &["ncclAllToAll", "pncclAllToAll"];
+
+#[test]
+fn every_function_of_libnccl_is_in_the_table_or_left_out_on_purpose() {
+    let table = LIBRARIES.iter().find(|library| library.name == "nccl").unwrap();
+    let symbols = table.apis.iter().flat_map(|api| api.symbols).chain(table.markers);
+    let known: BTreeSet<String> = symbols.map(|symbol| (*symbol).to_owned()).collect();
+    let exported = exported(&real_libnccl().unwrap());
+    let missing: Vec<&String> = known.difference(&exported).collect();
+    assert_eq!(missing, ONLY_IN_RCCL);
+    // Each has a twin whose name begins with p, for profilers that take its place.
+    let functions = exported.iter().map(|symbol| symbol.strip_prefix('p').unwrap_or(symbol));
+    let functions: BTreeSet<&str> = functions.filter(|symbol| symbol.starts_with("nccl")).collect();
+    let left_out: Vec<&str> = functions.into_iter().filter(|symbol| !known.contains(*symbol)).collect();
+    assert_eq!(left_out, NCCL_LEFT_OUT);
 }

@@ -71,6 +71,8 @@ pub struct Window {
     pub gpu_words: BTreeMap<Device, GpuWord>,
     /// How GPUs are, by their own word.
     pub gpu_health: BTreeMap<Device, GpuHealth>,
+    /// What of them is broken, by their own word.
+    pub gpu_faults: BTreeMap<Device, GpuFaults>,
     /// What drivers of GPUs reported.
     pub xids: Vec<Xid>,
     /// What ports of the fabric between hosts counted in the window.
@@ -190,6 +192,60 @@ pub struct GpuHealth {
     pub memory_errors: u64,
 }
 
+/// What of a GPU is broken, by its own word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuFaults {
+    /// It does not answer any more.
+    pub lost: Option<GpuLost>,
+    /// The generation of its link to the host while it worked, where that was not the highest.
+    pub link_generation: Option<LinkSlowed>,
+    /// How many lanes that link had, where those were not all.
+    pub link_width: Option<LinkSlowed>,
+    /// Its links to other GPUs with troubles, in the order of their numbers.
+    pub links: Vec<GpuLinkFault>,
+    /// A part of its memory waits for a reset to be replaced or taken out of use.
+    pub repair_pending: bool,
+    /// And did not do so before.
+    pub repair_is_new: bool,
+    /// A part of its memory could not be replaced.
+    pub repair_failed: bool,
+}
+
+/// A GPU that does not answer any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuLost {
+    /// When it was first seen.
+    pub at_ns: u64,
+    /// It had answered in this trace.
+    pub had_answered: bool,
+}
+
+/// A link that can do more than it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSlowed {
+    /// It was looked at so often.
+    pub moments: u64,
+    /// So often it did less than it can.
+    pub slow: u64,
+    /// Of those, the last ones without any other between them.
+    pub last_slow: u64,
+    /// The least that it did, and the most that it can do.
+    pub least: u32,
+    pub most: u32,
+}
+
+/// What is wrong with a link between GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuLinkFault {
+    pub number: u32,
+    /// It was up before.
+    pub is_down: bool,
+    /// What had to be sent again, how often it was set up anew, and what arrived damaged.
+    pub replays: u64,
+    pub recoveries: u64,
+    pub damaged: u64,
+}
+
 /// Something that the driver of a GPU reported, by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xid {
@@ -230,6 +286,8 @@ pub struct Collective {
     pub op: OpId,
     /// The same number for all ranks.
     pub communicator: i64,
+    /// What the communicator is called: its `comm_id_hash`. Launches of a graph count as those of a communicator of their own.
+    pub communicator_id: i64,
     pub rank: u32,
     pub ranks: u32,
     /// Its place in the order of the communicator, the same for all ranks.

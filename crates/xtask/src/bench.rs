@@ -11,6 +11,7 @@ mod export;
 mod gpuwhy;
 mod large_trace;
 mod machine;
+mod nodes;
 mod overhead;
 mod per_call;
 mod soak;
@@ -43,6 +44,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "overhead", file: "overhead.json", run: overhead::run },
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
+    Part { name: "nodes", file: "nodes.json", run: nodes::run },
     Part { name: "export", file: "export.json", run: export::run },
     Part { name: "alerts", file: "alerts.json", run: alerts::run },
     Part { name: "stacks", file: "stack-costs.json", run: stacks::run },

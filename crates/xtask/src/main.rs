@@ -71,6 +71,11 @@ enum AccuracyPart {
         /// Rounds over all kinds; hangs are tried in each fifth.
         #[arg(long, default_value_t = 25)]
         rounds: u64,
+        /// Keep the traces of runs that went wrong here.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+        /// Only these kinds; nothing is written.
+        only: Vec<String>,
     },
 }
 
@@ -78,7 +83,9 @@ fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Docs { check } => docs::run(check),
         Chore::Accuracy { part: Some(AccuracyPart::Stacks { situations }), .. } => accuracy::stacks::run(situations),
-        Chore::Accuracy { part: Some(AccuracyPart::Ranks { rounds }), .. } => accuracy::ranks::run(rounds),
+        Chore::Accuracy { part: Some(AccuracyPart::Ranks { rounds, keep, only }), .. } => {
+            accuracy::ranks::run(rounds, keep, &only)
+        }
         Chore::Accuracy { part: None, rounds, first_round, seconds, add, keep, only } => {
             accuracy::run(&accuracy::Plan { rounds, first_round, seconds, only, add, keep })
         }

@@ -7,6 +7,10 @@ from functools import cache
 import jsonschema_rs
 import schemathesis
 
+JSON = "application/json"
+# Its files begin with these bytes.
+SQLITE = ("application/vnd.sqlite3", b"SQLite format 3\0")
+
 
 @cache
 def document():
@@ -15,9 +19,13 @@ def document():
 
 
 @cache
+def described(path, method, status):
+    return document()["paths"][path][method]["responses"][status]["content"]
+
+
+@cache
 def validator(path, method, status):
-    described = document()["paths"][path][method]["responses"][status]
-    schema = described["content"]["application/json"]["schema"]
+    schema = described(path, method, status)[JSON]["schema"]
     return jsonschema_rs.Draft202012Validator({**schema, "components": document()["components"]})
 
 
@@ -29,4 +37,10 @@ def answers_are_as_described(ctx, response, case):
         return
     status = str(response.status_code)
     assert status in operation["responses"], f"status {status} is not described"
-    validator(case.operation.path, case.method.lower(), status).validate(json.loads(response.content))
+    asked = (case.operation.path, case.method.lower(), status)
+    kind = response.headers["content-type"][0]
+    assert kind in described(*asked), f"{kind} is not described"
+    if kind == JSON:
+        validator(*asked).validate(json.loads(response.content))
+    else:
+        assert (kind, response.content[:16]) == SQLITE, f"{kind} begins with {response.content[:16]}"

@@ -7,6 +7,7 @@ mod job;
 mod place;
 mod pod;
 mod rank;
+mod slice;
 mod user;
 
 use std::path::Path;
@@ -15,7 +16,8 @@ use gpuwhy_model::{Label, Process};
 use hashbrown::HashMap;
 
 /// Every source of labels. What the user says comes first.
-pub const LABELS: &[Source] = &[given::labels, place::labels, pod::labels, job::labels, rank::labels, user::labels];
+pub const LABELS: &[Source] =
+    &[given::labels, place::labels, pod::labels, job::labels, rank::labels, slice::labels, user::labels];
 
 /// Pairs of a key and a value.
 type Source = fn(&Surroundings<'_>) -> Vec<(String, String)>;
@@ -101,6 +103,16 @@ mod tests {
                 ("world_size", "8"),
             ])
         );
+    }
+
+    #[test]
+    fn a_process_in_a_slice_of_a_gpu_says_which() {
+        let found = |environment: &[u8]| labels(&Process::default(), environment, &[]);
+        let slice = "MIG-00000000-0000-4000-8000-000000000002";
+        assert_eq!(found(format!("CUDA_VISIBLE_DEVICES={slice},MIG-3\0").as_bytes()), pairs(&[("gpu_slice", slice)]));
+        let both = format!("NVIDIA_VISIBLE_DEVICES={slice}\0CUDA_VISIBLE_DEVICES=0\0");
+        assert_eq!(found(both.as_bytes()), pairs(&[("gpu_slice", slice)]));
+        assert_eq!(found(b"CUDA_VISIBLE_DEVICES=GPU-aa11,1\0"), []);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gpuwhy_model::Sample;
 
@@ -14,6 +15,9 @@ const XID: &str = "NVRM: Xid (PCI:";
 
 /// The kernel hands out one record at a time, and none is longer.
 const MOST_BYTES: usize = 8192;
+
+/// To look whether there is anything costs next to nothing.
+const READ_EVERY: Duration = Duration::from_millis(250);
 
 /// A log that is written faster is not read to its end.
 const MOST_AT_ONCE: usize = 10_000;
@@ -34,6 +38,10 @@ pub fn open(root: &Path) -> Option<Box<dyn Sampler>> {
 }
 
 impl Sampler for KernelLog {
+    fn every(&self) -> Duration {
+        READ_EVERY
+    }
+
     fn measure(&mut self) -> Vec<Measured> {
         let mut measured = Vec::new();
         let mut record = [0; MOST_BYTES];

@@ -1,13 +1,20 @@
 //! What is scraped while the trace is taken, as a sink.
 
+mod collectives;
+mod slowest;
+
 use std::collections::VecDeque;
 
 use anyhow::Result;
 use gpuwhy_metrics::{FAMILIES, Registry, Shared, families};
-use gpuwhy_model::{CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadTimes, Totals, WaitReason};
+use gpuwhy_model::{
+    Call, CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadTimes, Totals, WaitReason,
+};
 
 use super::directory::Directory;
 use super::{Opening, Request, Sink};
+use collectives::Collectives;
+use slowest::Slowest;
 
 /// So many seconds after a process has ended its series are forgotten: whoever scrapes has seen them by then.
 const KEPT_SECONDS: u64 = 300;
@@ -23,6 +30,8 @@ struct Metrics {
 #[derive(Default)]
 struct Heard {
     directory: Directory,
+    collectives: Collectives,
+    slowest: Slowest,
     /// Processes that have ended, with the second in which they did.
     gone: VecDeque<(u64, u32, String)>,
     seconds: u64,
@@ -44,6 +53,10 @@ impl Sink for Metrics {
             matches!(
                 row,
                 Row::Name(_)
+                    | Row::Calls(_)
+                    | Row::CollectiveCaptures(_)
+                    | Row::CollectiveReplays(_)
+                    | Row::CollectiveWaits(_)
                     | Row::CallStats(_)
                     | Row::ThreadTimes(_)
                     | Row::TcpEvents(_)
@@ -68,7 +81,11 @@ impl Sink for Metrics {
 impl Heard {
     fn row(&mut self, row: &Row, registry: &mut Registry) {
         match row {
-            Row::Name(name) => self.name(name),
+            Row::Name(name) => self.name(name, registry),
+            Row::Calls(calls) => calls.iter().for_each(|call| self.call(call)),
+            Row::CollectiveCaptures(all) => all.iter().for_each(|one| self.collectives.capture(one)),
+            Row::CollectiveReplays(all) => all.iter().for_each(|one| self.collectives.replay(one)),
+            Row::CollectiveWaits(all) => all.iter().for_each(|one| self.collectives.wait(one)),
             Row::CallStats(stats) => stats.iter().for_each(|stats| self.calls(stats, registry)),
             Row::ThreadTimes(times) => times.iter().for_each(|times| self.times(times, registry)),
             Row::TcpEvents(events) => events.iter().for_each(|event| self.tcp(event, registry)),
@@ -90,13 +107,33 @@ impl Heard {
         }
     }
 
-    fn name(&mut self, name: &Name) {
+    fn name(&mut self, name: &Name, registry: &mut Registry) {
+        if let &Name::Forgotten(forgotten) = name {
+            // Whoever is forgotten has no name any more.
+            self.tell(registry);
+            self.collectives.forget(forgotten);
+        }
         if let Name::Forgotten(Forgotten::Process(id)) = name
             && let Some((pid, comm)) = self.directory.process(*id)
         {
             self.gone.push_back((self.seconds, pid, comm.to_owned()));
         }
         self.directory.learn(name);
+    }
+
+    fn call(&mut self, call: &Call) {
+        let Some(op) = self.directory.op(call.op) else { return };
+        self.slowest.see(call);
+        let is_of_ranks = call.own.is_some() || op.meaning.is_graph_launch();
+        if let Some(process) = self.directory.process_of(call.thread).filter(|_| is_of_ranks) {
+            self.collectives.call(process, call, &op.meaning);
+        }
+    }
+
+    /// What single calls came to since the last time.
+    fn tell(&mut self, registry: &mut Registry) {
+        self.collectives.tell(&self.directory, registry);
+        self.slowest.tell(&self.directory, registry);
     }
 
     fn calls(&mut self, stats: &CallStats, registry: &mut Registry) {
@@ -148,6 +185,7 @@ impl Heard {
     }
 
     fn second(&mut self, totals: &Totals, registry: &mut Registry) {
+        self.tell(registry);
         registry.set(&families::OVERHEAD, &[], totals.cost.worst);
         registry.set(&families::TRACER_CPU, &[], totals.cost.agent);
         registry.set(&families::PROBES, &[], totals.probes as f64);

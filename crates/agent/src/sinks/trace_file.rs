@@ -187,8 +187,16 @@ impl TraceFile {
             Name::Target { id, target } => numbers.add_target(*id, target),
             Name::Label { process, label } => writer.label(numbers.process(*process), &label.key, &label.value)?,
             Name::Kernel { process, handle, kernel } => writer.kernel(numbers.process(*process), *handle, kernel)?,
-            Name::Forgotten(Forgotten::Process(id)) => drop(numbers.processes.remove(id)),
-            Name::Forgotten(Forgotten::Thread(id)) => drop(numbers.threads.remove(id)),
+            Name::Forgotten(Forgotten::Process(id)) => {
+                if let Some(id) = numbers.processes.remove(id) {
+                    writer.process_ended(id, Reading::now().unix_ns);
+                }
+            }
+            Name::Forgotten(Forgotten::Thread(id)) => {
+                if let Some(id) = numbers.threads.remove(id) {
+                    writer.thread_ended(id, Reading::now().unix_ns);
+                }
+            }
             Name::Forgotten(Forgotten::Targets) => numbers.targets.clear(),
             Name::Forgotten(Forgotten::Stacks) => numbers.stacks.clear(),
         }

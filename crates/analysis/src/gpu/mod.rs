@@ -10,6 +10,7 @@
 //! Where launches are too many to be watched all the time, the times in which they were are a sample of all others.
 
 mod communicating;
+mod contradiction;
 mod feeding;
 mod outstanding;
 mod sight;
@@ -19,7 +20,7 @@ mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuwhy_model::{Call, DeviceAction, Evidence, HAD_TO_WAIT_NS, ProcessId, Span, ThreadId};
+use gpuwhy_model::{Call, Contradiction, DeviceAction, Evidence, HAD_TO_WAIT_NS, ProcessId, Span, ThreadId};
 use gpuwhy_window::Device;
 
 use crate::situation::Situation;
@@ -73,6 +74,8 @@ pub(crate) struct Gpu {
     starved_ns: u64,
     /// What it says itself.
     pub word: Option<Word>,
+    /// Where that and what calls tell cannot both be true.
+    contradiction: Option<Contradiction>,
     /// When it was idle, in the order of time, as far as that was seen.
     pub idle: Vec<Idle>,
     /// When it was given work that was done as soon as it came, as far as that was seen.
@@ -149,7 +152,11 @@ pub(crate) fn gpus(situation: &Situation<'_>) -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = devices.into_iter().map(|device| unite(device, &processes)).collect();
     for gpu in &mut gpus {
         let own = processes.iter().filter(|process| process.device == gpu.device).count() as u64;
-        if let Some(word) = Word::hear(situation, gpu.device, own) {
+        let Some(said) = situation.window.gpu_words.get(&gpu.device) else { continue };
+        let Some(word) = Word::hear(situation, gpu.device, said) else { continue };
+        gpu.contradiction = contradiction::find(situation, gpu, &word, said, own);
+        // What others do on it is nobody's work here.
+        if said.processes.is_none_or(|all| all <= own) {
             gpu.believe(word);
         }
     }

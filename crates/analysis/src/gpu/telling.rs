@@ -34,6 +34,7 @@ pub(crate) fn told(
         idle_share: rounded(gpu.idle_share()),
         interval: gpu.interval().map(rounded),
         idle_because: idle_because(situation, dispatchers, gpu, findings),
+        contradiction: gpu.contradiction.clone(),
     }
 }
 

@@ -35,7 +35,7 @@ const MORE_COPYING: f64 = 1.2;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Word {
     pub without_kernels: f64,
-    copying: f64,
+    pub(super) copying: f64,
     /// In calls that allocate and free its memory.
     allocating: f64,
     /// Of that, idle: it had nothing to do, as the host saw.
@@ -44,14 +44,11 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    pub fn hear(situation: &Situation<'_>, device: Device, processes: u64) -> Option<Self> {
+    pub fn hear(situation: &Situation<'_>, device: Device, said: &GpuWord) -> Option<Self> {
         let window = situation.window;
-        let word = window.gpu_words.get(&device)?;
         let ns = Span { from_ns: window.from_ns, to_ns: window.to_ns }.ns();
-        // What others do on it is nobody's work here.
-        let is_about_these = word.processes.is_none_or(|all| all <= processes);
-        (is_answer(word, ns) && is_about_these).then(|| Self {
-            without_kernels: 1.0 - word.busy,
+        is_answer(said, ns).then(|| Self {
+            without_kernels: 1.0 - said.busy,
             copying: share(copying_ns(situation, device), ns).min(1.0),
             allocating: share(sums(situation, device.host, is_memory).map(|sum| sum.sum_ns).sum(), ns).min(1.0),
             idle_allocating: 0.0,

@@ -6,7 +6,7 @@
 //!
 //! # When it is not reported
 //! Loading while the program warms up, which every program does. In the first seconds of a run, loads from ever new places
-//! are low: what has a habit of loading comes back to where it did.
+//! are low, unless they go on all the time: what has a habit of loading comes back to where it did.
 //!
 //! # How to fix it
 //! Load everything before the loop: run each shape once, set `CUDA_MODULE_LOADING=EAGER`, keep modules instead of
@@ -35,6 +35,10 @@ const HABIT: u64 = 3;
 /// A run that is shorter may still be warming up, if so many loads or more tell where they come from.
 const YOUNG_NS: u64 = 15_000_000_000;
 const LEAST_STACKS: usize = 2;
+/// Nor is it, if it loads in so many of these parts of its time.
+const PARTS: u64 = 8;
+const LEAST_PART_NS: u64 = 500_000_000;
+const HABIT_PARTS: usize = 6;
 
 /// Libraries that make code for the GPU: the beginnings of their files' names.
 const COMPILERS: &[&str] = &["libnvrtc", "libnvJitLink", "libnvptxcompiler", "libtriton"];
@@ -91,19 +95,25 @@ fn tell(case: &ThreadCase<'_, '_>, loads: &Steady, lost_ns: u64) -> Draft {
     }
 }
 
-/// Whether a young thread often loads where it has not loaded before.
+/// Whether a young thread loads where it has not loaded before, and not all the time.
 fn is_warming_up(case: &ThreadCase<'_, '_>) -> bool {
     let thread = case.thread;
+    if thread.to_ns.saturating_sub(thread.from_ns) >= YOUNG_NS {
+        return false;
+    }
+    let part_ns = (thread.to_ns.saturating_sub(thread.steady_from_ns()) / PARTS).max(LEAST_PART_NS);
     let is_load =
         |call: &&Call| call.thread == thread.id && case.situation.class_of(call.op) == Some(CallClass::Module);
-    let (mut places, mut later, mut again) = (BTreeSet::new(), 0, 0);
+    let (mut places, mut parts, mut later, mut again) = (BTreeSet::new(), BTreeSet::new(), 0, 0);
     for load in case.situation.window.calls.rows.iter().filter(is_load) {
+        let since_ns = load.start_ns.checked_sub(thread.steady_from_ns());
+        parts.extend(since_ns.map(|since_ns| since_ns / part_ns));
         let Some(stack) = load.stack_id else { continue };
         let is_known = !places.insert(stack);
-        if load.start_ns >= thread.steady_from_ns() {
+        if since_ns.is_some() {
             later += 1;
             again += usize::from(is_known);
         }
     }
-    thread.to_ns.saturating_sub(thread.from_ns) < YOUNG_NS && later >= LEAST_STACKS && again * 4 < later * 3
+    parts.len() < HABIT_PARTS && later >= LEAST_STACKS && again * 4 < later * 3
 }

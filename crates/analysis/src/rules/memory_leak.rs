@@ -8,10 +8,10 @@
 //! in which sizes.
 //!
 //! # When it is not reported
-//! Memory that grows while the program warms up and then stays. A framework's cache that fills. What a library takes for
-//! itself in less than four pieces, although that is most of the growth. Growth that could be
-//! frees whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen, so
-//! that the place is the one that asked the driver, and not always the one that keeps the memory.
+//! Memory that grows while the program warms up and then stays. A framework's cache that fills. Growth most of which is a
+//! few pieces of different sizes, as libraries take them for themselves in the first steps. Growth that could be frees
+//! whose records were lost. Memory that PyTorch hands out of its cache without asking the driver is not seen, so that the
+//! place is the one that asked the driver, and not always the one that keeps the memory.
 //!
 //! # How to fix it
 //! Look at what keeps references at the place that is named: lists of losses with their graphs (`loss.item()` or
@@ -19,6 +19,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::iter;
 
 use gpuwhy_model::{
     Call, CallClass, Chain, Evidence, Finding, Impact, ModuleId, Place, ProcessId, Reference, Role, Severity, StackId,
@@ -83,8 +84,8 @@ fn of_process(situation: &Situation<'_>, process: ProcessId) -> Verdict {
     if leaked.count < least || leaked.count <= missing.saturating_mul(2) {
         return rule_out(format!("{missing} frees have no record, which explains what seems to stay"));
     }
-    if leaked.module_count < LEAST_LARGE {
-        return rule_out(format!("{} allocations came to most of what stays: no pattern", leaked.module_count));
+    if !leaked.is_pattern {
+        return rule_out("most of what stays was taken in a few pieces of different sizes: no pattern".to_owned());
     }
     match memory.last_thread {
         Some(thread) => Verdict::Found(Box::new(finding(situation, thread, &growth, &leaked))),
@@ -133,8 +134,7 @@ struct Leaked {
     site: Option<Site>,
     site_count: u64,
     site_bytes: u64,
-    /// Of all sizes, from the module of that site.
-    module_count: u64,
+    is_pattern: bool,
     cited: Vec<Reference>,
     /// The stacks of what stays of that site, with its bytes.
     stacks: Vec<(StackId, u64)>,
@@ -204,11 +204,8 @@ impl<'w> Memory<'w> {
             *sites.entry(site_of(live)).or_default() += 1;
             count += 1;
         }
-        let total = |(site, count): (&Site, &u64)| site.1.saturating_mul(*count);
         let top = sites.iter().max_by_key(|entry| total(*entry));
         let site = top.map(|(site, _)| *site);
-        let is_of_module = |one: &&Site| site.is_some_and(|(caller, _)| one.0 == caller);
-        let module_count = sites.iter().filter(|(one, _)| is_of_module(one)).map(|(_, count)| count).sum();
         let of_site = self.ledger.live().filter(|live| Some(site_of(live)) == site && live.start_ns >= warm_ns);
         let of_site: Vec<&Call> = of_site.collect();
         let mut cited: Vec<Reference> = of_site.iter().map(|live| live.reference()).collect();
@@ -218,11 +215,29 @@ impl<'w> Memory<'w> {
             site,
             site_count: top.map_or(0, |(_, count)| *count),
             site_bytes: top.map_or(0, total),
-            module_count,
+            is_pattern: is_pattern(&sites),
             cited: cited.into_iter().rev().take(3).collect(),
             stacks: of_site.iter().filter_map(|live| Some((live.stack_id?, live.bytes?))).collect(),
         }
     }
+}
+
+/// All bytes of a site.
+fn total((site, count): (&Site, &u64)) -> u64 {
+    site.1.saturating_mul(*count)
+}
+
+/// Is most of it of sites that came again and again, or is it at least in many pieces, which may grow?
+fn is_pattern(sites: &BTreeMap<Site, u64>) -> bool {
+    let all: u64 = sites.iter().map(total).sum();
+    let repeated: u64 = sites.iter().filter(|(_, count)| **count >= LEAST_LARGE).map(total).sum();
+    if repeated.saturating_mul(2) >= all {
+        return true;
+    }
+    let mut sizes: Vec<u64> = sites.iter().flat_map(|(site, count)| iter::repeat_n(site.1, *count as usize)).collect();
+    sizes.sort_unstable();
+    let largest = sizes.iter().rev().take(LEAST_LEAKED as usize);
+    largest.sum::<u64>() < all - all / 4
 }
 
 /// `None` unless each part but one has more than the one before, and it goes on to the end.

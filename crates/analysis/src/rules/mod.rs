@@ -3,6 +3,7 @@
 mod alloc_churn;
 mod alloc_failed;
 mod blamed;
+mod broken;
 mod child_wait;
 mod collective_hang;
 mod cpu_preempted;
@@ -12,6 +13,7 @@ mod fabric_error;
 mod gil_wait;
 mod gpu_busy;
 mod gpu_fault;
+mod gpu_starved;
 mod gpu_throttled;
 mod graph_recapture;
 mod host_compute;
@@ -35,7 +37,7 @@ mod tcp_retransmit;
 
 use gpuwhy_model::{CallClass, Cause};
 
-use crate::case::{JobCase, ThreadCase, Verdict};
+use crate::case::{JobCase, RestCase, ThreadCase, Verdict};
 use crate::class::WaitClass;
 use crate::gpu::Did;
 
@@ -51,13 +53,13 @@ pub struct Rule {
     pub needs: &'static [CallClass],
     /// Causes that are superfluous once this one is found in the same process.
     pub explains_away: &'static [&'static str],
-    /// Causes that say the same of the same line.
+    /// Causes that say the same of the same line, or of none.
     pub explains_its_line: &'static [&'static str],
     /// What a thread does in the time that the cause takes; a GPU that is idle meanwhile is idle because of it.
     pub(crate) meanwhile: &'static [Did],
     /// False for what is as it should be and only explains.
     pub is_problem: bool,
-    /// Whether nothing goes on once it is there: it comes before what else was found.
+    /// Whether nothing goes on once it is there: it comes before what else was found, also where a program did no work any more.
     pub is_the_end: bool,
     /// Whether a finding of low severity is usual on any machine, however much time it takes.
     pub is_usual_when_low: bool,
@@ -92,6 +94,8 @@ pub(crate) enum Check {
     Thread(fn(&ThreadCase<'_, '_>) -> Verdict),
     /// Asked once.
     Job(fn(&JobCase<'_, '_>) -> Vec<Verdict>),
+    /// Asked once, after all others, about what they leave.
+    Rest(fn(&RestCase<'_, '_>) -> Vec<Verdict>),
 }
 
 /// Every rule. A new one is its file and its line here: its word joins the closed list of causes, and its title, its page
@@ -126,6 +130,7 @@ pub const RULES: &[Rule] = &[
     lazy_load::RULE,
     graph_recapture::RULE,
     oom_kill::RULE,
+    gpu_starved::RULE,
 ];
 
 /// The rule for a cause. A cause of another version may have none.

@@ -3,9 +3,10 @@
 //!
 //! # How it is detected
 //! A thread that blocks in a page fault for a device is counted apart from other I/O, and so is the number of its major
-//! faults. Minor faults, which need no device, cost time in the kernel: where there are many, at least half of what the
-//! thread computes while the GPU is idle is in the kernel, and they can account for it. A page of two megabytes takes the
-//! kernel a tenth of a millisecond: fewer faults account for it where the thread is in code that makes no system calls.
+//! faults. Minor faults, which need no device, cost time in the kernel: where there are many, they can account for at
+//! least half of what the thread computes while the GPU is idle. A thread that computes all the time, a quarter of it for
+//! faults, keeps the GPU waiting with each of them, wherever in its loop. A page of two megabytes takes the kernel a tenth
+//! of a millisecond: fewer faults account for it where the thread is in code that makes no system calls.
 //!
 //! # When it is not reported
 //! A few thousand faults a second are usual. I/O that the program asked for is `io-wait`. Reclaim that precedes a
@@ -44,8 +45,13 @@ const MOST_PER_LARGE_FAULT_NS: u64 = 300_000;
 /// Where calls of the kernel are made from.
 const MAKES_SYSTEM_CALLS: &[&str] = &["libc.so", "libc.musl", "libpthread", "ld-linux", "python", "libpython"];
 
-/// Of what the thread computes.
-const LEAST_IN_KERNEL: f64 = 0.5;
+/// Of what the thread computes while the GPU is idle.
+const LEAST_OF_IDLE: f64 = 0.5;
+
+/// A thread that computes for so much of its time has nothing else to wait for.
+const BOUND: f64 = 0.75;
+/// Its faults are much, of what it computes.
+const LEAST_IN_KERNEL: f64 = 0.25;
 
 const FIX_MINOR: &[&str] = &[
     "Keep maps of files and large buffers instead of making them anew: every new page costs a fault.",
@@ -82,18 +88,20 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     })
 }
 
-/// What the thread computed in the kernel while the GPU was idle, where minor faults can account for it.
+/// What minor faults cost of the time in which the GPU was idle, where they account for at least half of what the thread
+/// computed then.
 fn minor_ns(case: &ThreadCase<'_, '_>) -> u64 {
     let times = case.thread.times;
     // It may also run while it waits for the GPU.
     let own_ns = case.thread.part_ns(TimePart::Application);
-    let in_kernel = share(times.system_ns, own_ns).min(1.0);
     let most_ns = if is_in_system_calls(case) { MOST_PER_FAULT_NS } else { MOST_PER_LARGE_FAULT_NS };
-    let by_faults = share(times.minor_faults.saturating_mul(most_ns), own_ns);
-    if in_kernel.min(by_faults) < LEAST_IN_KERNEL {
-        return 0;
-    }
-    part(case.thread.idle.did_ns(&[Did::Compute]), in_kernel.min(by_faults))
+    let faults_ns = times.system_ns.min(times.minor_faults.saturating_mul(most_ns));
+    let idle_ns = case.thread.idle.did_ns(&[Did::Compute]);
+    let in_kernel = share(faults_ns, own_ns).min(1.0);
+    // Who computes all the time keeps the GPU waiting with whatever it does.
+    let is_bound = case.share(own_ns) >= BOUND && in_kernel >= LEAST_IN_KERNEL;
+    let lost_ns = if is_bound { faults_ns.min(idle_ns) } else { part(idle_ns, in_kernel) };
+    if share(lost_ns, idle_ns) < LEAST_OF_IDLE { 0 } else { lost_ns }
 }
 
 /// Whether the thread may have called the kernel where it mostly computed. Elsewhere only faults lead there.

@@ -29,7 +29,7 @@ use super::takers::Takers;
 use super::{Check, RULES, Rule, advice, blamed};
 use crate::case::{Draft, JobCase, ThreadCase, Verdict, edge, thread_culprit};
 use crate::class::WaitClass;
-use crate::cohorts::{Cohort, Rank, cohorts};
+use crate::cohorts::{Cohort, Rank};
 use crate::confidence::Backing;
 use crate::dispatcher::Dispatcher;
 use crate::gpu::Did;
@@ -66,12 +66,12 @@ const FIX: &[&str] = &["Look at what holds that rank up, or give it less to do t
 
 fn check(case: &JobCase<'_, '_>) -> Vec<Verdict> {
     let window = case.situation.window;
-    let mut cohorts = cohorts(window);
+    let mut cohorts: Vec<&Cohort> = case.situation.cohorts.iter().collect();
     cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.latest().map(|rank| rank.late_ns)));
     // The same ranks may have several communicators: who is late is late in all of them.
     let mut told = BTreeSet::new();
     let mut verdicts = Vec::new();
-    for cohort in &cohorts {
+    for &cohort in &cohorts {
         let Some(late) = late(window, cohort) else { continue };
         if told.insert(case.situation.process_id(late.thread)) {
             let late = Late::find(case, cohort, late);

@@ -60,7 +60,6 @@ struct own_link_key {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct own_link_key);
 	__type(value, __u8);
 } own_links SEC(".maps");

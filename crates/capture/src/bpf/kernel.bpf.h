@@ -189,6 +189,11 @@ struct task_struct {
 	struct thread_struct thread;
 } KERNEL_TYPE;
 
+/* Until 5.16 the CPU that a task is on stood here. */
+struct task_struct___with_cpu {
+	unsigned int cpu;
+} KERNEL_TYPE;
+
 /* Kernel 6.18 and later stop each task by itself when its cgroup's quota is used up. */
 struct task_struct___throttled {
 	bool throttled;
@@ -229,6 +234,15 @@ static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
 	files = BPF_CORE_READ(table, fd);
 	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
 	return file;
+}
+
+static __always_inline __u32 cpu_of(struct task_struct *task)
+{
+	struct task_struct___with_cpu *older = (void *)task;
+
+	if (bpf_core_field_exists(older->cpu))
+		return BPF_CORE_READ(older, cpu);
+	return BPF_CORE_READ(task, thread_info.cpu);
 }
 
 /* Whether a thread that is about to wait for a CPU does so because its cgroup's quota is used up. */

@@ -25,7 +25,8 @@ enum {
 /* A completion this long ago has woken whom it had to wake. */
 #define COMPLETION_WAKES_NS 50000
 
-extern int LINUX_KERNEL_VERSION __kconfig;
+/* Set before loading: whether a thread can get its state where the scheduler's locks are held, see features.rs. */
+const volatile bool state_at_wakeups;
 
 __s32 followed;
 /* Watched threads that are waiting for a CPU, and since when there has been one all the time. */
@@ -47,7 +48,7 @@ struct taker_sum {
 	__u64 run;
 };
 
-/* The last turns on each CPU, written only while a watched thread waits for one. */
+/* The last turns on a CPU, written only while a watched thread waits for one. */
 struct cpu_history {
 	__u64 switched_ns;
 	__u64 runs_seen;
@@ -56,12 +57,26 @@ struct cpu_history {
 	struct taker_sum sums[4];
 };
 
+/* By CPU, as many as there may be. Of a map that has a value for each CPU, older kernels show no other CPU's. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct cpu_history);
 } cpu_histories SEC(".maps");
+
+/* Threads that are to be followed and could not get their state yet: how far from a thread that makes calls. */
+struct to_follow {
+	__u64 started_ns;
+	__u64 hops;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MOST_FOLLOWED);
+	__type(key, __u32);
+	__type(value, struct to_follow);
+} followed_soon SEC(".maps");
 
 /* Threads user space has been told about because they woke or preempted a watched one: when they started. */
 struct {
@@ -217,6 +232,9 @@ static __always_inline struct registers user_registers(struct task_struct *task)
 #define FORGOTTEN_AFTER_MS 8000
 /* A thread's longest wait is one of this time. */
 #define LATELY_MS 2000
+/* A place where it waits that long again and again has a stack this often, however long it waits elsewhere. */
+#define STACK_EVERY_MS 1000
+#define LEAST_WAIT_US  100
 
 static __always_inline __u32 in_ms(__u64 ns)
 {
@@ -256,8 +274,10 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	/* Credit grows during long waits: what comes after them would take it all, if it did not have to be long, too.
 	 */
 	bool is_long = !is_new && site->usual_us >= LONG_WAIT_NS / 1000 && site->usual_us >= thread->longest_us / 4;
+	__u32 now_ms = in_ms(thread->off_ns);
+	bool is_due = site->usual_us >= LEAST_WAIT_US && now_ms - site->stack_ms >= STACK_EVERY_MS;
 	/* A place that is new may be where it stays for ever. */
-	__u64 reserved = is_new ? 0 : is_long ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
+	__u64 reserved = is_new || is_due ? 0 : is_long ? RESERVED_CREDIT_NS / 4 : RESERVED_CREDIT_NS;
 	bool may_take;
 
 	thread->wait_stack = 0;
@@ -265,6 +285,7 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	if (is_new) {
 		site->key = key;
 		site->usual_us = 0;
+		site->stack_ms = now_ms - STACK_EVERY_MS;
 	}
 	thread->site = key;
 	if (!task->mm)
@@ -272,8 +293,11 @@ static __always_inline void take_wait_stack(void *ctx, struct thread_state *thre
 	/* Short waits at ever new places may have spent it all. */
 	may_take = can_spend(thread, MOMENT_WAIT, thread->off_ns, reserved) ||
 		   ((is_new || is_long) && can_overdraw(&thread->overdrawn_ns[is_new], thread->off_ns));
-	if (may_take)
-		thread->wait_stack = take_stack(ctx, thread, &from, MOMENT_WAIT);
+	if (!may_take)
+		return;
+	thread->wait_stack = take_stack(ctx, thread, &from, MOMENT_WAIT);
+	if (!is_new)
+		site->stack_ms = now_ms;
 }
 
 static __always_inline void note_wait_at_site(struct thread_state *thread, __u64 blocked_ns)
@@ -318,10 +342,10 @@ static __always_inline void note_turn(struct task_struct *prev)
 {
 	struct cpu_history *history;
 	__u64 now = bpf_ktime_get_ns();
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_run *run;
-	__u32 zero = 0;
 
-	history = bpf_map_lookup_elem(&cpu_histories, &zero);
+	history = bpf_map_lookup_elem(&cpu_histories, &cpu);
 	if (!history)
 		return;
 	run = &history->runs[MASKED(history->runs_seen, CPU_RUNS)];
@@ -387,11 +411,10 @@ static __noinline int find_takers(struct cpu_history *history, struct stretch_re
 
 static __always_inline void name_takers(struct stretch_record *record, struct thread_state *thread, __u64 now)
 {
-	__u32 zero = 0, cpu = thread->queue_cpu ? thread->queue_cpu - 1 : bpf_get_smp_processor_id();
+	__u32 cpu = thread->queue_cpu ? thread->queue_cpu - 1 : bpf_get_smp_processor_id();
 
 	if (!thread->is_throttled)
-		find_takers(bpf_map_lookup_percpu_elem(&cpu_histories, &zero, cpu), record, now - record->runqueue_ns,
-			    now);
+		find_takers(bpf_map_lookup_elem(&cpu_histories, &cpu), record, now - record->runqueue_ns, now);
 }
 
 static __always_inline void name_target(struct wait_target *target, struct task_struct *task,
@@ -533,8 +556,7 @@ static __always_inline void leaves_cpu(void *ctx, struct thread_state *thread, s
 	}
 }
 
-SEC("tp_btf/sched_switch")
-int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+static __always_inline int switches(void *ctx, struct task_struct *prev, struct task_struct *next, bool runnable)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, prev, 0, 0);
 
@@ -543,26 +565,37 @@ int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task
 	if (waiting_for_cpu > 0)
 		note_turn(prev);
 	if (thread)
-		leaves_cpu(ctx, thread, prev, next, preempted || prev_state == 0);
+		leaves_cpu(ctx, thread, prev, next, runnable);
 	gets_cpu(next);
 	return 0;
 }
 
-/* Watches whoever ended a wait from now on, to know what held it up itself. */
-static __always_inline void follow(struct task_struct *waker, __u8 hops)
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempted, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	return switches(ctx, prev, next, preempted || prev_state == 0);
+}
+
+/*
+ * For kernels that do not hand the state over. They take a thread that blocks off its queue at once, so that a waker
+ * cannot make it runnable before it has left: what it says itself is what it left with, or TASK_WAKING.
+ */
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(sched_switch_by_state, bool preempted, struct task_struct *prev, struct task_struct *next)
+{
+	return switches(ctx, prev, next, preempted || prev->__state == 0);
+}
+
+/* Watches a thread from now on, to know what holds it up itself. */
+static __always_inline void follow(struct task_struct *task, __u8 hops)
 {
 	struct thread_state *thread;
-	__u32 pid = waker->tgid;
+	__u32 pid = task->tgid;
 	__u8 known = 1;
 
-	/* Before 6.4, getting state for a task may wake others, which the scheduler's locks forbid here. */
-	if (LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 4, 0))
+	if (followed >= MOST_FOLLOWED)
 		return;
-	if (hops > MOST_HOPS || pid == tracer_pid || !waker->mm || followed >= MOST_FOLLOWED)
-		return;
-	if (bpf_task_storage_get(&threads, waker, 0, 0))
-		return;
-	thread = bpf_task_storage_get(&threads, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)
 		return;
 	__sync_fetch_and_add(&followed, 1);
@@ -570,6 +603,34 @@ static __always_inline void follow(struct task_struct *waker, __u8 hops)
 	thread->device = -1;
 	thread->hops = hops;
 	bpf_map_update_elem(&known_processes, &pid, &known, BPF_ANY);
+}
+
+/* Where getting state for a thread may wake others, the iterator does it when it comes by. */
+static __always_inline void follow_waker(struct task_struct *waker, __u8 hops)
+{
+	struct to_follow soon = {.started_ns = waker->start_time, .hops = hops};
+	__u32 tid = waker->pid;
+
+	if (hops > MOST_HOPS || (__u32)waker->tgid == tracer_pid || !waker->mm)
+		return;
+	if (bpf_task_storage_get(&threads, waker, 0, 0))
+		return;
+	if (state_at_wakeups)
+		follow(waker, hops);
+	else
+		bpf_map_update_elem(&followed_soon, &tid, &soon, BPF_ANY);
+}
+
+static __always_inline void follow_at_last(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct to_follow *soon = bpf_map_lookup_elem(&followed_soon, &tid);
+
+	if (!soon)
+		return;
+	if (soon->started_ns == task->start_time && task->mm)
+		follow(task, soon->hops);
+	bpf_map_delete_elem(&followed_soon, &tid);
 }
 
 /* The request whose completion is being handled on this CPU is what the thread has waited for. */
@@ -614,7 +675,7 @@ int BPF_PROG(sched_waking, struct task_struct *wakee)
 	if (thread->place != PLACE_BLOCKED)
 		return 0;
 	if (thread->wake_ns - thread->off_ns >= FOLLOWED_WAIT_NS)
-		follow(waker, thread->hops + 1);
+		follow_waker(waker, thread->hops + 1);
 	/* Who holds the interpreter lock shows only at the end of a wait that timers have cut into pieces. */
 	if (thread->wake_ns - thread->off_ns >= LONG_WAIT_NS ||
 	    (thread->wait_reason == WAIT_FUTEX && thread->owes_waker))
@@ -664,7 +725,7 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int cpu)
 		return 0;
 	since = thread->place == PLACE_RUNQUEUE ? thread->off_ns : thread->wake_ns;
 	if (since && bpf_ktime_get_ns() - since > WORTH_NAMING_NS)
-		thread->queue_cpu = BPF_CORE_READ(task, thread_info.cpu) + 1;
+		thread->queue_cpu = cpu_of(task) + 1;
 	return 0;
 }
 
@@ -720,6 +781,8 @@ int thread_clocks(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	thread = bpf_task_storage_get(&threads, task, 0, 0);
+	if (!thread && !state_at_wakeups)
+		follow_at_last(task);
 	if (!thread || thread->has_exited)
 		return 0;
 	fill_snapshot(&snapshot, task, thread);

@@ -55,6 +55,8 @@ struct wait_site {
 	__u32 key;
 	__u32 usual_us;
 	__u32 seen_ms;
+	/* When a stack was taken there. */
+	__u32 stack_ms;
 };
 
 /* All there is to know about a thread that makes traced calls, or that such a thread waits for. */
@@ -137,7 +139,6 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, __u8);
 } targets SEC(".maps");

@@ -3,6 +3,7 @@
 
 mod block;
 pub mod calls;
+mod clock;
 mod ioctl;
 mod life;
 mod maps;
@@ -17,6 +18,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapHandle, OpenObject, ProgramMut};
 
+use clock::Ticks;
 pub use maps::{SharedMaps, StackMaps};
 
 pub const FAMILIES: &[Family] =
@@ -29,11 +31,29 @@ pub struct Family {
     pub load: fn(&Settings, &SharedMaps) -> Result<Loaded>,
 }
 
+/// A family that there can be a trace without, and whether the kernel takes it.
+#[derive(Clone, Debug)]
+pub struct FamilyState {
+    pub name: &'static str,
+    /// What is missing from a trace without it.
+    pub without: &'static str,
+    pub refused: Option<String>,
+}
+
+impl FamilyState {
+    pub fn warning(&self) -> Option<String> {
+        let Self { name, without, refused } = self;
+        refused.as_ref().map(|error| format!("the kernel refuses the {name} family ({error}): no {without}"))
+    }
+}
+
 /// A family in the kernel; dropping it takes it out.
 #[derive(Default)]
 pub struct Loaded {
     /// The iterator over the clocks of watched threads, from the family that keeps them.
     pub thread_clocks: Option<Link>,
+    /// What makes it look at who runs, from the family that does.
+    pub ticks: Option<Ticks>,
     /// Files not to tell of again, from the family that tells of them.
     pub seen_files: Option<MapHandle>,
     /// Who uses which block device how much, from the family that adds it up.
@@ -57,6 +77,10 @@ pub struct Settings {
     pub ring_mask: u32,
     pub filter_targets: bool,
     pub target_user: Option<u32>,
+    /// Whether a thread can get its state where the scheduler's locks are held.
+    pub state_at_wakeups: bool,
+    /// Whether `sched_switch` says what state a thread leaves its CPU in.
+    pub switches_say_state: bool,
 }
 
 /// libbpf wants a place for the object that outlives the skeleton; it is the size of a pointer.

@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use gpuwhy_outputs::Nodes;
 use gpuwhy_questions::{Asked, QUESTIONS, Question, Traces, find};
 use gpuwhy_store::Limits;
 use serde_json::Value;
 
 use super::newest_trace;
+use super::nodes::{OtherHosts, answered, tell, to_json};
 use crate::host::ThisHost;
-use crate::print::Width;
+use crate::print::{Width, safe};
 
 /// Ask a trace: `ask slow_calls`, `ask waits --since 5m`. The same questions are asked over MCP and HTTP.
 #[derive(Args)]
@@ -29,6 +31,8 @@ pub struct Ask {
     /// Show all of every cell, however wide the terminal is.
     #[arg(long, global = true)]
     wide: bool,
+    #[command(flatten)]
+    hosts: OtherHosts,
     #[command(subcommand)]
     chosen: Chosen,
 }
@@ -38,21 +42,48 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 
 impl Ask {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(nodes) = self.hosts.named()? {
+            return self.ask_others(&nodes);
+        }
         let traces = Traces::new(if self.db.is_empty() { newest_trace().ok().into_iter().collect() } else { self.db });
         let limits = Limits { time: MOST_TIME, ..Limits::default() };
         let host = ThisHost::default();
         let asked = Asked { limits, ..Asked::new(&traces, &host) };
         let answer = self.chosen.question.ask(self.chosen.parameters, &asked)?;
-        let mut out = anstream::AutoStream::auto(io::stdout().lock());
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &answer)?;
-            writeln!(out)?;
-        } else {
-            out.write_all(page::page(&answer, Width::of_output(self.wide)).as_bytes())?;
-        }
-        out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        print(&if self.json { pretty(&answer)? } else { page::page(&answer, Width::of_output(self.wide)) })
     }
+
+    fn ask_others(&self, nodes: &Nodes) -> Result<ExitCode> {
+        let Chosen { question, parameters } = &self.chosen;
+        if question.acts {
+            bail!("{} does something on this host, and is not asked of others", question.name);
+        }
+        if !self.db.is_empty() {
+            bail!("other hosts have their own traces; --db is for this one's");
+        }
+        let replies = nodes.ask(question.name, parameters);
+        tell(&replies);
+        let all = to_json(&replies);
+        let answers = answered(replies)?;
+        if self.json {
+            return print(&pretty(&all)?);
+        }
+        let page = |(node, answer): &(String, Value)| {
+            format!("\x1b[1m{}\x1b[0m\n{}", safe(node), page::page(answer, Width::of_output(self.wide)))
+        };
+        print(&answers.iter().map(page).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn pretty(answer: &Value) -> Result<String> {
+    Ok(serde_json::to_string_pretty(answer)? + "\n")
+}
+
+fn print(text: &str) -> Result<ExitCode> {
+    let mut out = anstream::AutoStream::auto(io::stdout().lock());
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One of the questions, with its parameters as the other doors get them.

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use gpuwhy_agent::{Check as Line, PythonFrames, Report, UsesCuda};
+use gpuwhy_agent::{Check as Line, KernelFeature, PythonFrames, Report, UsesCuda};
 use serde_json::json;
 
 use crate::print;
 
-/// Say what can be traced here: kernel, privilege, probes, stacks, GPU, and every process that uses CUDA.
+/// Say what can be traced here: kernel and its features, privilege, probes, stacks, GPU, and every process that uses CUDA.
 #[derive(Args)]
 pub struct Check {
     /// Print one JSON object.
@@ -54,6 +54,10 @@ fn print_report(report: &Report) {
             anstream::println!("     {:<10} hint: {}", "", print::safe(hint));
         }
     }
+    println!("\nfeatures of the kernel that tracing uses:");
+    for feature in &report.features {
+        print_feature(feature);
+    }
     println!();
     if report.processes.is_empty() {
         println!("No process uses CUDA right now. One that starts during a trace is attached by itself.");
@@ -68,6 +72,21 @@ fn mark(line: &Line) -> &'static str {
         (true, _) => "\x1b[32mok  \x1b[0m",
         (false, true) => "\x1b[31mFAIL\x1b[0m",
         (false, false) => "\x1b[33mnone\x1b[0m",
+    }
+}
+
+fn print_feature(feature: &KernelFeature) {
+    let KernelFeature { name, needs, without, .. } = feature;
+    let why = feature.why.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let since = feature.since.map(|since| format!(", Linux {since}")).unwrap_or_default();
+    match feature.ok {
+        Some(true) => anstream::println!("\x1b[32mon  \x1b[0m {name:<18} {needs}"),
+        Some(false) => {
+            let color = if feature.required { "\x1b[31m" } else { "\x1b[33m" };
+            anstream::println!("{color}off \x1b[0m {name:<18} {needs}{since}{}", print::safe(&why));
+            println!("     {:<18} without: {without}", "");
+        }
+        None => anstream::println!("\x1b[33m?   \x1b[0m {name:<18} could not be tried{}", print::safe(&why)),
     }
 }
 
@@ -113,7 +132,17 @@ pub fn to_json(report: &Report) -> serde_json::Value {
             })
         })
         .collect();
-    json!({"can_trace": report.can_trace(), "checks": checks, "processes": processes})
+    json!({
+        "can_trace": report.can_trace(), "checks": checks,
+        "features": report.features.iter().map(feature_to_json).collect::<Vec<_>>(), "processes": processes,
+    })
+}
+
+fn feature_to_json(feature: &KernelFeature) -> serde_json::Value {
+    json!({
+        "name": feature.name, "ok": feature.ok, "required": feature.required, "needs": feature.needs,
+        "since": feature.since, "without": feature.without, "why": feature.why,
+    })
 }
 
 fn python_to_json(python: &PythonFrames) -> serde_json::Value {

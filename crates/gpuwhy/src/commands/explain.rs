@@ -1,17 +1,21 @@
 //! `gpuwhy explain`: why the GPU waits, root cause first.
 
+mod overview;
 mod page;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use gpuwhy_model::{Explanation, Severity};
+use gpuwhy_outputs::Nodes;
 use gpuwhy_questions::Control;
 use gpuwhy_questions::questions::findings::{Findings, WhichPhase};
+use serde::Serialize;
 
+use super::nodes::{OtherHosts, answered, tell, to_json};
 use super::{When, trace_or_newest};
 use crate::{findings, print};
 
@@ -38,18 +42,43 @@ pub struct Explain {
     /// Exit with 3 when something of medium or high severity is found.
     #[arg(long)]
     exit_code: bool,
+    #[command(flatten)]
+    hosts: OtherHosts,
 }
 
 impl Explain {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(nodes) = self.hosts.named()? {
+            return self.ask_others(&nodes);
+        }
         let file = trace_or_newest(self.db.as_ref(), self.file.as_ref())?;
         let explanation = findings::ask(&file, &self.question(), &Control::default())?;
         if self.stored {
             print::note(&format!("Found by gpuwhy {} when the trace ended.", explanation.version));
         }
         print(&explanation, self.json)?;
-        let found = explanation.findings.iter().any(|finding| finding.severity > Severity::Low);
-        Ok(if self.exit_code && found { ExitCode::from(3) } else { ExitCode::SUCCESS })
+        Ok(self.code([&explanation]))
+    }
+
+    fn ask_others(&self, nodes: &Nodes) -> Result<ExitCode> {
+        if self.db.is_some() || self.file.is_some() {
+            bail!("other hosts have their own traces; name none");
+        }
+        let replies = nodes.answers(&self.question());
+        tell(&replies);
+        let all = to_json(&replies);
+        let answers = answered(replies)?;
+        match self.json {
+            true => write_json(&all)?,
+            false => write(&overview::page(&answers))?,
+        }
+        Ok(self.code(answers.iter().map(|(_, explanation)| explanation)))
+    }
+
+    fn code<'e>(&self, explanations: impl IntoIterator<Item = &'e Explanation>) -> ExitCode {
+        let mut findings = explanations.into_iter().flat_map(|explanation| &explanation.findings);
+        let is_found = findings.any(|finding| finding.severity > Severity::Low);
+        if self.exit_code && is_found { ExitCode::from(3) } else { ExitCode::SUCCESS }
     }
 
     fn question(&self) -> Findings {
@@ -59,12 +88,18 @@ impl Explain {
 
 /// To stdout, for people or for programs.
 pub fn print(explanation: &Explanation, json: bool) -> Result<()> {
-    let mut out = anstream::AutoStream::auto(io::stdout().lock());
-    if json {
-        serde_json::to_writer_pretty(&mut out, explanation)?;
-        writeln!(out)?;
-    } else {
-        out.write_all(page::page(explanation).as_bytes())?;
+    match json {
+        true => write_json(explanation),
+        false => write(&page::page(explanation)),
     }
+}
+
+fn write_json(value: &impl Serialize) -> Result<()> {
+    write(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+fn write(text: &str) -> Result<()> {
+    let mut out = anstream::AutoStream::auto(io::stdout().lock());
+    out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

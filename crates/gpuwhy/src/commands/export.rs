@@ -16,7 +16,8 @@ use gpuwhy_questions::{Asked, Control, NoHost, Part, Traces};
 use gpuwhy_store::StoreError;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{When, trace_or_newest};
+use super::nodes::{OtherHosts, fetched};
+use super::{When, merge, trace_or_newest};
 use crate::print;
 use crate::top::register;
 
@@ -42,6 +43,8 @@ pub struct Export {
     view: Option<String>,
     #[command(flatten)]
     when: When,
+    #[command(flatten)]
+    hosts: OtherHosts,
 }
 
 fn formats() -> PossibleValuesParser {
@@ -62,12 +65,28 @@ impl Export {
         if self.view.is_some() && format.holds != Holds::OneView {
             bail!("--view is for formats of one view; {} has all that it can hold", format.name);
         }
-        let file = trace_or_newest(self.db.as_ref(), self.file.as_ref())?;
+        let Some(nodes) = self.hosts.named()? else {
+            return self.export(format, &trace_or_newest(self.db.as_ref(), self.file.as_ref())?);
+        };
+        if self.db.is_some() || self.file.is_some() {
+            bail!("other hosts have their own traces; `merge` puts this host's and theirs into one file");
+        }
+        if self.out.is_none() {
+            bail!("name the file to write with --out");
+        }
+        let folder = tempfile::tempdir()?;
+        let traces = fetched(&nodes, folder.path())?;
+        let merged = folder.path().join("merged.db");
+        merge::merge(&traces, &merged)?;
+        self.export(format, &merged)
+    }
+
+    fn export(&self, format: &Format, file: &Path) -> Result<ExitCode> {
         match self.out.clone() {
-            Some(out) if out == Path::new("-") => self.write(format, &file, &mut BufWriter::new(io::stdout()))?,
+            Some(out) if out == Path::new("-") => self.write(format, file, &mut BufWriter::new(io::stdout()))?,
             out => {
                 let out = out.unwrap_or_else(|| file.with_extension(format.extension));
-                self.write_file(format, &file, &out)?;
+                self.write_file(format, file, &out)?;
                 print::note(&format!("{} is for {}", out.display(), format.read_by));
             }
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use gpuwhy_outputs::Plain;
 
@@ -29,6 +29,7 @@ impl Mcp {
         let asker = asker(self.db)?;
         match self.http {
             Some(address) => self.security.serve(address, Plain::Never, false, asker)?,
+            None if self.security.is_given() => bail!("options about TLS, tokens and requests are for --http"),
             None => until_signal(async |stop| Ok(gpuwhy_outputs::mcp::serve_stdio(asker, stop).await?))?,
         }
         Ok(ExitCode::SUCCESS)

@@ -6,22 +6,26 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::error::ErrorKind;
 use gpuwhy_analysis::clocks::{self, Alignment, Meetings};
 use gpuwhy_questions::units::duration;
 use gpuwhy_store::{Part, Trace};
 use gpuwhy_window::Scope;
 
+use super::nodes::{OtherHosts, fetched};
 use crate::print;
 
 /// Put traces of several hosts into one file, with their clocks brought in line by the collective operations of their ranks.
 #[derive(Args)]
 pub struct Merge {
-    /// The traces. All times become those of the first one's host.
-    #[arg(required = true, num_args = 2..)]
+    /// The traces, those of --nodes after them. All times become those of the first one's host.
+    #[arg(required_unless_present = "nodes")]
     files: Vec<PathBuf>,
     /// The file to write. There must be none of that name.
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    hosts: OtherHosts,
 }
 
 impl Merge {
@@ -29,19 +33,32 @@ impl Merge {
         if self.out.exists() {
             bail!(gpuwhy_store::StoreError::Exists { path: self.out });
         }
-        let mut hosts = Hosts::default();
-        for file in &self.files {
-            hosts.add(file)?;
+        if self.files.len() + self.hosts.count() < 2 {
+            let few = "one trace is whole as it is; name at least two";
+            crate::command_line().error(ErrorKind::TooFewValues, few).exit();
         }
-        let aligned = clocks::align(&hosts.meetings);
-        let parts = hosts.parts(&self.files, &aligned);
-        let total = parts.len();
-        gpuwhy_store::merge(&parts, &self.out, |at| {
-            print::note(&format!("{} of {total}: {}", at + 1, self.files[at].display()));
-        })?;
-        hosts.tell(&aligned);
+        let mut traces: Vec<_> = self.files.iter().map(|file| (file.display().to_string(), file.clone())).collect();
+        let folder = tempfile::tempdir()?;
+        if let Some(nodes) = self.hosts.named()? {
+            traces.extend(fetched(&nodes, folder.path())?);
+        }
+        merge(&traces, &self.out)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Merges traces, each with its name for people.
+pub fn merge(traces: &[(String, PathBuf)], out: &Path) -> Result<()> {
+    let mut hosts = Hosts::default();
+    for (name, file) in traces {
+        hosts.add(file).with_context(|| format!("read {name}"))?;
+    }
+    let aligned = clocks::align(&hosts.meetings);
+    let parts = hosts.parts(traces.iter().map(|(_, file)| file), &aligned);
+    let total = parts.len();
+    gpuwhy_store::merge(&parts, out, |at| print::note(&format!("{} of {total}: {}", at + 1, traces[at].0)))?;
+    hosts.tell(&aligned);
+    Ok(())
 }
 
 /// The clocks that the files were written by.
@@ -58,7 +75,7 @@ struct Hosts {
 impl Hosts {
     fn add(&mut self, file: &Path) -> Result<()> {
         let trace = Trace::open(file)?;
-        let window = trace.window(&Scope::default()).with_context(|| format!("read {}", file.display()))?;
+        let window = trace.window(&Scope::default())?;
         let boots: BTreeSet<&str> = window.sessions.iter().map(|session| session.boot_id.as_str()).collect();
         let meetings = clocks::meetings(&window);
         // A file that was merged has the time of its own first host.
@@ -75,13 +92,13 @@ impl Hosts {
         Ok(())
     }
 
-    fn parts(&self, files: &[PathBuf], aligned: &[Option<Alignment>]) -> Vec<Part> {
+    fn parts<'f>(&self, files: impl Iterator<Item = &'f PathBuf>, aligned: &[Option<Alignment>]) -> Vec<Part> {
         let part = |(file, &at): (&PathBuf, &usize)| Part {
             path: file.clone(),
             shift_ns: aligned[at].map_or(0, |Alignment { shift_ns, .. }| shift_ns),
             error_ns: aligned[at].map(|Alignment { error_ns, .. }| error_ns),
         };
-        files.iter().zip(&self.of_file).map(part).collect()
+        files.zip(&self.of_file).map(part).collect()
     }
 
     /// What was done to the clocks.

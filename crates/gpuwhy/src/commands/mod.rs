@@ -10,6 +10,7 @@ mod explain;
 mod export;
 mod mcp;
 mod merge;
+mod nodes;
 mod query;
 mod serving;
 mod top;
@@ -25,7 +26,7 @@ use gpuwhy_questions::{Length, Moment, Part};
 #[derive(Subcommand)]
 pub enum Command {
     Check(check::Check),
-    Trace(trace::Trace),
+    Trace(Box<trace::Trace>),
     Top(top::Top),
     Explain(explain::Explain),
     Query(query::Query),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use gpuwhy_outputs::Nodes;
 use gpuwhy_questions::questions::events::Events;
 use gpuwhy_questions::questions::sql::{Cut, Rows, Sql};
 use gpuwhy_questions::questions::stacks::{Of, Stacks};
@@ -17,12 +18,13 @@ use gpuwhy_store::Limits;
 use serde_json::Value;
 
 use super::newest_trace;
+use super::nodes::{OtherHosts, answered, tell};
 use crate::print::{self, Columns, Width};
 
 /// Ask a trace: `query FILE "SELECT ..."`, or with filters.
 #[derive(Args)]
 pub struct Query {
-    /// The trace [default: the newest gpuwhy-*.db here], then the SQL statement.
+    /// The trace [default: the newest gpuwhy-*.db here], then the SQL statement. Of other hosts, only the statement.
     #[arg(value_name = "FILE] [SQL", num_args = 0..=2)]
     words: Vec<String>,
     /// The trace.
@@ -43,7 +45,7 @@ pub struct Query {
     /// Calls at least this long.
     #[arg(long, value_name = "TIME")]
     min_duration: Option<Length>,
-    /// The most rows to print, or stacks to fold [default: 1000 rows, 100000 stacks].
+    /// The most rows to print, of each host, or stacks to fold [default: 1000 rows, 100000 stacks].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// The longest the query may take.
@@ -59,11 +61,13 @@ pub struct Query {
     #[arg(long)]
     wide: bool,
     /// Print stacks for a flame graph, with the microseconds that calls took in each.
-    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    #[arg(long, conflicts_with_all = ["json", "csv", "nodes"])]
     folded: bool,
     /// Fold the stacks of waits instead, with the microseconds that threads were blocked.
     #[arg(long, requires = "folded", conflicts_with = "op")]
     waits: bool,
+    #[command(flatten)]
+    hosts: OtherHosts,
 }
 
 const MOST_ROWS: u32 = 1_000;
@@ -73,25 +77,50 @@ const MORE_ROWS: &str = "there are more rows; raise --limit to see them";
 
 impl Query {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(nodes) = self.hosts.named()? {
+            return self.ask_others(&nodes);
+        }
         let (file, sql) = self.file_and_sql()?;
-        if sql.is_some() && self.has_filters() {
-            bail!("filters are for questions without SQL; put the condition into the statement");
-        }
-        if sql.is_some() && self.folded {
-            bail!("--folded is for questions without SQL; the views call_sites and stack_lines are for statements");
-        }
+        self.check(sql.as_deref())?;
         let traces = Traces::new([file.clone()]);
         let limits = Limits { time: self.timeout, ..Limits::default() };
         let asked = Asked { limits, bulk: self.bulk(), ..Asked::new(&traces, &NoHost) };
         if self.folded {
             return self.fold(&file, &asked);
         }
-        let limit = Some(self.limit.unwrap_or(MOST_ROWS));
         let rows = match sql {
-            Some(sql) => Sql { sql, limit, trace: None }.ask(&asked)?,
-            None => self.events(limit).ask(&asked)?,
+            Some(sql) => self.statement(sql).ask(&asked)?,
+            None => self.events().ask(&asked)?,
         };
-        self.print(&rows)?;
+        self.print_all(&rows)
+    }
+
+    /// One table of what all of them have.
+    fn ask_others(&self, nodes: &Nodes) -> Result<ExitCode> {
+        let replies = match (&self.db, self.words.as_slice()) {
+            (None, []) => nodes.answers(&self.events()),
+            (None, [sql]) => {
+                self.check(Some(sql))?;
+                nodes.answers(&self.statement(sql.clone()))
+            }
+            _ => bail!("other hosts have their own traces; name the statement only"),
+        };
+        tell(&replies);
+        self.print_all(&together(answered(replies)?))
+    }
+
+    fn check(&self, sql: Option<&str>) -> Result<()> {
+        if sql.is_some() && self.has_filters() {
+            bail!("filters are for questions without SQL; put the condition into the statement");
+        }
+        if sql.is_some() && self.folded {
+            bail!("--folded is for questions without SQL; the views call_sites and stack_lines are for statements");
+        }
+        Ok(())
+    }
+
+    fn print_all(&self, rows: &Rows) -> Result<ExitCode> {
+        self.print(rows)?;
         match rows.truncated {
             Some(Cut::Rows) => print::note(MORE_ROWS),
             Some(Cut::Bytes) => {
@@ -104,7 +133,7 @@ impl Query {
 
     /// Whoever has the file may read all of it.
     fn bulk(&self) -> Bulk {
-        let rows = self.limit.unwrap_or(MOST_ROWS) as usize;
+        let rows = self.rows() as usize;
         Bulk {
             statement: Limits { time: self.timeout, rows, ..Limits::default() },
             folded_stacks: self.limit.unwrap_or(MOST_STACKS) as usize,
@@ -112,9 +141,17 @@ impl Query {
         }
     }
 
-    fn events(&self, limit: Option<u32>) -> Events {
+    fn rows(&self) -> u32 {
+        self.limit.unwrap_or(MOST_ROWS)
+    }
+
+    fn statement(&self, sql: String) -> Sql {
+        Sql { sql, limit: Some(self.rows()), trace: None }
+    }
+
+    fn events(&self) -> Events {
         let (op, tid, min_duration) = (self.op.clone(), self.tid, self.min_duration);
-        Events { part: self.part(), op, tid, min_duration, limit }
+        Events { part: self.part(), op, tid, min_duration, limit: Some(self.rows()) }
     }
 
     fn part(&self) -> Part {
@@ -186,6 +223,33 @@ impl Query {
     }
 }
 
+/// The rows of all hosts, each with its host before it. A column that a host does not have is empty there.
+fn together(answers: Vec<(String, Rows)>) -> Rows {
+    let mut all = Rows::default();
+    for (_, rows) in &answers {
+        if all.columns.is_empty() {
+            all.columns.clone_from(&rows.columns);
+        }
+        let new = rows.columns.iter().filter(|name| !all.columns.contains(name)).cloned().collect::<Vec<_>>();
+        all.columns.extend(new);
+    }
+    for (node, rows) in answers {
+        all.truncated = all.truncated.or(rows.truncated);
+        // Columns of one statement may have the same name.
+        let from: Vec<Option<usize>> = match rows.columns == all.columns {
+            true => (0..rows.columns.len()).map(Some).collect(),
+            false => all.columns.iter().map(|name| rows.columns.iter().position(|column| column == name)).collect(),
+        };
+        let cells = |row: Vec<Value>| {
+            let cell = |at: &Option<usize>| at.and_then(|at| row.get(at).cloned()).unwrap_or_default();
+            std::iter::once(Value::from(node.as_str())).chain(from.iter().map(cell)).collect()
+        };
+        all.rows.extend(rows.rows.into_iter().map(cells));
+    }
+    all.columns.insert(0, "node".to_owned());
+    all
+}
+
 fn print_json(out: &mut impl Write, answer: &Rows) -> io::Result<()> {
     writeln!(out, "[")?;
     for (index, row) in answer.rows.iter().enumerate() {
@@ -239,6 +303,20 @@ fn text(value: &Value) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_several_hosts_are_one_table() {
+        let rows = |columns: &[&str], row: Value| Rows {
+            columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+            rows: vec![serde_json::from_value(row).unwrap()],
+            truncated: None,
+        };
+        let of_a = rows(&["op", "count"], serde_json::json!(["x", 1]));
+        let of_b = rows(&["count", "lost"], serde_json::json!([2, 3]));
+        let all = together(vec![("a".to_owned(), of_a), ("b".to_owned(), of_b)]);
+        assert_eq!(all.columns, ["node", "op", "count", "lost"]);
+        assert_eq!(serde_json::json!(all.rows), serde_json::json!([["a", "x", 1, null], ["b", null, 2, 3]]));
+    }
 
     #[test]
     fn cells_with_commas_and_quotes_survive_csv() {

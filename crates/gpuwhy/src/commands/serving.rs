@@ -1,8 +1,8 @@
-//! What `mcp --http` and `dashboard` have in common: how a port is opened, and to whom.
+//! What `mcp --http`, `dashboard` and `trace --serve` have in common: how a port is opened, and to whom.
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -44,7 +44,7 @@ pub struct Security {
 
 impl Security {
     /// Opens the port and serves until a signal comes.
-    pub fn serve(self, address: SocketAddr, plain: Plain, has_dashboard: bool, asker: Arc<Asker>) -> Result<()> {
+    pub fn serve(&self, address: SocketAddr, plain: Plain, has_dashboard: bool, asker: Arc<Asker>) -> Result<()> {
         let settings = self.settings(address, plain, has_dashboard)?;
         until_signal(async |stop| {
             let server = Server::bind(settings, asker).await?;
@@ -55,15 +55,22 @@ impl Security {
         })
     }
 
-    fn settings(self, address: SocketAddr, plain: Plain, has_dashboard: bool) -> Result<Settings> {
-        let tls = self.tls_cert.zip(self.tls_key);
+    /// Whether anything is said of it, but for how many requests are too many.
+    pub fn is_given(&self) -> bool {
+        let Self { tls_cert, tls_key, insecure_no_tls, token_file, allow_host, audit_log, rate: _ } = self;
+        let files = [tls_cert, tls_key, token_file, audit_log];
+        *insecure_no_tls || !allow_host.is_empty() || files.into_iter().any(Option::is_some)
+    }
+
+    pub fn settings(&self, address: SocketAddr, plain: Plain, has_dashboard: bool) -> Result<Settings> {
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         Ok(Settings {
             address,
             tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
             plain: if self.insecure_no_tls { Plain::Anywhere } else { plain },
-            token: token(self.token_file)?,
-            allowed_hosts: self.allow_host,
-            audit_log: self.audit_log,
+            token: token(self.token_file.as_deref())?,
+            allowed_hosts: self.allow_host.clone(),
+            audit_log: self.audit_log.clone(),
             rate: self.rate,
             has_dashboard,
             patience: Patience::default(),
@@ -71,9 +78,10 @@ impl Security {
     }
 }
 
-fn token(file: Option<PathBuf>) -> Result<Option<Token>> {
+/// What clients have to know, or a client has to show.
+pub fn token(file: Option<&Path>) -> Result<Option<Token>> {
     match (file, std::env::var("GPUWHY_TOKEN")) {
-        (Some(file), _) => Ok(Some(Token::read(&file)?)),
+        (Some(file), _) => Ok(Some(Token::read(file)?)),
         (None, Ok(text)) => Ok(Some(Token::new(&text).context("GPUWHY_TOKEN")?)),
         (None, Err(std::env::VarError::NotPresent)) => Ok(None),
         (None, Err(error)) => Err(error).context("GPUWHY_TOKEN"),

@@ -7,29 +7,31 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
 use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
-use gpuwhy_outputs::OtlpSettings;
+use gpuwhy_outputs::{OtlpSettings, Plain};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use super::serving::parse_address;
-use crate::top::{self, About, Plain, Viewing};
+use super::serving::{Security, parse_address};
+use crate::top::{self, About, Viewing};
 use crate::{findings, print};
 use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, share};
 
 mod alerted;
+mod chains;
 mod found;
 mod lines;
 mod notified;
-mod scraped;
+mod served;
 mod told;
 
 use alerted::Alerted;
 use notified::Notified;
+use served::Served;
 use told::Told;
 
 /// Capture CUDA calls until Ctrl-C, the end of the command, or the given time.
@@ -70,8 +72,15 @@ pub struct Trace {
     /// everybody who can reach this machine.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     prometheus: Option<SocketAddr>,
-    /// Send metrics, and what is found as log records, to an OpenTelemetry receiver while the trace is taken:
-    /// http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES are heeded.
+    /// Answer questions on this address while the trace is taken, from other hosts (`query --nodes`) and from a browser:
+    /// 127.0.0.1:9465, or 0.0.0.0:9465 with a token and TLS.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    serve: Option<SocketAddr>,
+    #[command(flatten)]
+    security: Security,
+    /// Send metrics, and what is found as log records and spans, to an OpenTelemetry receiver while the trace is taken:
+    /// http://127.0.0.1:4318, or grpc://127.0.0.1:4317. OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_HEADERS,
+    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are heeded.
     #[arg(long, value_name = "URL", value_parser = parse_otlp)]
     otlp: Option<OtlpSettings>,
     /// Watch the limits in this file, and do what it says when one is broken: memory of a process, time off the CPU,
@@ -146,6 +155,9 @@ enum Attach {
 
 impl Trace {
     pub fn run(self) -> Result<ExitCode> {
+        if self.serve.is_none() && self.security.is_given() {
+            bail!("options about TLS, tokens and requests are for --serve");
+        }
         let alerted = self.rules.as_deref().map(Alerted::read).transpose()?;
         let mut options = self.options()?;
         options.alerts = alerted.as_ref().map(|alerted| alerted.shared.clone());
@@ -171,6 +183,9 @@ impl Trace {
     fn take(&self, options: &TraceOptions) -> Result<Outcome> {
         let tell = |registry| Told::start(self.prometheus, self.otlp.as_ref(), &options.out, registry);
         let _told = options.metrics.clone().map(tell).transpose()?;
+        let settings = |address| self.security.settings(address, Plain::OnLoopback, true);
+        let settings = self.serve.map(settings).transpose()?;
+        let _served = settings.map(|settings| Served::doors(settings, &options.out)).transpose()?;
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
         let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
@@ -245,7 +260,7 @@ impl Trace {
     fn watch(&self, about: &About) -> Box<dyn Watch> {
         match (self.json, self.shows()) {
             (true, _) => Box::new(lines::Lines::default()),
-            (false, true) => Box::new(Plain::new(about)),
+            (false, true) => Box::new(top::Plain::new(about)),
             (false, false) => Box::new(Quiet),
         }
     }
@@ -261,8 +276,7 @@ impl Watch for Quiet {
 }
 
 fn parse_otlp(endpoint: &str) -> Result<OtlpSettings, String> {
-    let set = |name| std::env::var(name).unwrap_or_default();
-    OtlpSettings::new(endpoint, &set("OTEL_EXPORTER_OTLP_HEADERS"), &set("OTEL_RESOURCE_ATTRIBUTES"))
+    OtlpSettings::new(endpoint, |name| std::env::var(name).unwrap_or_default())
 }
 
 fn parse_label(text: &str) -> Result<Label, String> {

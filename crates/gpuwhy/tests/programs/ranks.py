@@ -73,8 +73,9 @@ def sleep():
 
 
 def write():
+    # Nobody can open the file any more: to close it gives its blocks back, which waits for the disk as well.
     end = time.monotonic() + LATE_S
-    with tempfile.TemporaryFile(dir=".") as file:
+    with tempfile.TemporaryFile(dir=".") as file:  # writes
         while time.monotonic() < end:
             file.write(b"x" * 65536)
             file.flush()

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -53,6 +54,10 @@ pub async fn serve(
     tokio::select! {
         () = accept(&listener, &one, &connections) => {}
         () = stop.cancelled() => {}
+    }
+    // The port is free from now on, also while a child that the tracer leaves behind still holds it.
+    if let Err(error) = shutdown(&listener, Shutdown::Both) {
+        tracing::warn!(%error, "the port is not free yet");
     }
     drop(listener);
     at_end();

@@ -31,6 +31,11 @@ impl Token {
         Self::new(&text.map_err(|source| SettingsError::TokenFile { path: path.into(), source })?)
     }
 
+    /// As it is shown to another server.
+    pub(crate) fn as_header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
     /// Takes the same time wherever the first difference is.
     fn is(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()

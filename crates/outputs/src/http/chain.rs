@@ -13,8 +13,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::Doors;
 use super::accept::Ends;
+use crate::clock;
 
 pub async fn pass(State(doors): State<Arc<Doors>>, request: Request, next: Next) -> Response {
+    let received_ns = clock::now_ns();
     let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let (peer, here) = match request.extensions().get::<Ends>() {
         Some(ends) => (ends.peer.ip().to_canonical(), ends.here.ip()),
@@ -29,6 +31,7 @@ pub async fn pass(State(doors): State<Arc<Doors>>, request: Request, next: Next)
         Err(refusal) => refusal.into_response(),
     };
     protect(response.headers_mut());
+    clock::stamp(response.headers_mut(), received_ns);
     entry.answered(response)
 }
 

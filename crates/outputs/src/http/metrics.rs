@@ -1,6 +1,9 @@
 //! A port for those who scrape: `GET /metrics`, and nothing else. It tells numbers and names of programs, and nobody can
 //! ask it for anything that takes long.
 
+mod protobuf;
+mod wanted;
+
 use std::net::SocketAddr;
 
 use axum::Router;
@@ -14,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{Patience, SettingsError, accept};
+use wanted::Wanted;
 
 /// A port that is bound and not yet served.
 pub struct MetricsServer {
@@ -40,8 +44,12 @@ impl MetricsServer {
 }
 
 async fn metrics(State(registry): State<Shared>, headers: HeaderMap) -> Response {
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let format = Format::accepted(accept);
-    let text = format.write(&mut registry.lock());
-    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let wanted = Wanted::accepted(&accept.join(","));
+    let body = match wanted {
+        Wanted::Protobuf => protobuf::write(&mut registry.lock()),
+        Wanted::OpenMetrics => Format::OpenMetrics.write(&mut registry.lock()).into_bytes(),
+        Wanted::Classic => Format::Classic.write(&mut registry.lock()).into_bytes(),
+    };
+    ([(CONTENT_TYPE, wanted.content_type())], body).into_response()
 }

@@ -7,6 +7,7 @@
 //! | `accept`, `tls`, `patience` | connections: how many, encrypted, and never for ever |
 //! | `chain` | the way of a request: `auth`, `audit`, `limit`, then a route |
 //! | `api`, `openapi`, `body` | the questions as paths |
+//! | `whole` | a trace as a whole |
 //! | `mcp` | the questions as tools |
 //! | `files` | the dashboard |
 //! | `metrics` | a port of its own, for those who scrape a trace that is being taken |
@@ -25,6 +26,7 @@ mod openapi;
 mod patience;
 mod settings;
 mod tls;
+mod whole;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -129,6 +131,7 @@ fn router(doors: Arc<Doors>) -> Router {
         .route("/api/v1/tools/{name}", post(api::tool))
         .route("/api/v1/sql", post(api::sql))
         .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/v1/trace", get(whole::trace))
         .route("/mcp", post(mcp::post))
         .fallback(files::file)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)

@@ -105,10 +105,13 @@ fn fixed_paths() -> Map<String, Value> {
     });
     let mut open = get("versions", "Which gpuwhy this is. Needs no token.", &versions);
     open["get"]["security"] = json!([]);
+    let mut whole = get("trace", "The first trace as it is now, a SQLite file. One is sent at a time.", &json!({}));
+    whole["get"]["responses"]["200"]["content"] = json!({"application/vnd.sqlite3": {}});
     let paths = [
         ("/api/versions", open),
         ("/api/v1/health", get("health", "Whether the server works, and which traces it serves.", &health)),
         ("/api/v1/tools/list", get("list", "All questions, as MCP lists its tools.", &tools)),
+        ("/api/v1/trace", whole),
         ("/api/v1/openapi.json", get("openapi", "This document.", &json!({"type": "object"}))),
     ];
     paths.into_iter().map(|(path, described)| (path.to_owned(), described)).collect()

@@ -1,7 +1,9 @@
 //! Records of a log, as OpenTelemetry has them.
 
-use super::messages::{ERROR, INFO, LogRecord, LogsRequest, ResourceLogs, ScopeLogs, Value, WARN, attribute};
-use super::{Batch, Source};
+use super::messages::{ERROR, INFO, LogRecord, LogsRequest, ResourceLogs, ScopeLogs, Value, WARN, attributes};
+use super::queue::{Batch, LOGS};
+use super::source::Source;
+use super::spans::SpanContext;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -12,6 +14,8 @@ pub struct LogEntry {
     pub level: Level,
     pub text: String,
     pub attributes: Vec<(&'static str, Value)>,
+    /// The span that it belongs to.
+    pub span: Option<SpanContext>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub fn batch(source: &Source, entries: Vec<LogEntry>, now_ns: u64) -> Batch {
     let log_records = entries.into_iter().map(|entry| record(entry, now_ns)).collect();
     let scope_logs = vec![ScopeLogs { scope: Some(source.scope()), log_records }];
     let resource_logs = vec![ResourceLogs { resource: Some(source.resource()), scope_logs }];
-    Batch::new("logs", count, &LogsRequest { resource_logs })
+    Batch::new(LOGS, count, &LogsRequest { resource_logs })
 }
 
 fn record(entry: LogEntry, now_ns: u64) -> LogRecord {
@@ -41,7 +45,9 @@ fn record(entry: LogEntry, now_ns: u64) -> LogRecord {
         severity_number,
         severity_text: severity_text.to_owned(),
         body: Some(entry.text.as_str().into()),
-        attributes: entry.attributes.into_iter().map(|(key, value)| attribute(key, value)).collect(),
+        attributes: attributes(entry.attributes),
+        trace_id: entry.span.map_or(Vec::new(), |span| span.trace_id()),
+        span_id: entry.span.map_or(Vec::new(), |span| span.span_id()),
         event_name: entry.name.to_owned(),
     }
 }

@@ -10,6 +10,11 @@ pub const INFO: i32 = 9;
 pub const WARN: i32 = 13;
 pub const ERROR: i32 = 17;
 
+/// Nobody was asked over a network.
+pub const INTERNAL: i32 = 1;
+/// It went wrong.
+pub const FAILED: i32 = 2;
+
 #[derive(Clone, PartialEq, Message)]
 pub struct MetricsRequest {
     #[prost(message, repeated, tag = "1")]
@@ -142,10 +147,78 @@ pub struct LogRecord {
     pub body: Option<AnyValue>,
     #[prost(message, repeated, tag = "6")]
     pub attributes: Vec<KeyValue>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "10")]
+    pub span_id: Vec<u8>,
     #[prost(fixed64, tag = "11")]
     pub observed_time_unix_nano: u64,
     #[prost(string, tag = "12")]
     pub event_name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TracesRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub scope_spans: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    pub name: String,
+    #[prost(int32, tag = "6")]
+    pub kind: i32,
+    #[prost(fixed64, tag = "7")]
+    pub start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    pub end_time_unix_nano: u64,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "13")]
+    pub links: Vec<Link>,
+    #[prost(message, optional, tag = "15")]
+    pub status: Option<SpanStatus>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Link {
+    #[prost(bytes = "vec", tag = "1")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub span_id: Vec<u8>,
+    #[prost(message, repeated, tag = "4")]
+    pub attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SpanStatus {
+    #[prost(string, tag = "2")]
+    pub message: String,
+    #[prost(int32, tag = "3")]
+    pub code: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -203,6 +276,40 @@ pub struct PartialSuccess {
     pub error_message: String,
 }
 
+/// What a failed call over gRPC says of itself: `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(message, repeated, tag = "3")]
+    pub details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Any {
+    #[prost(string, tag = "1")]
+    pub type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+impl RetryInfo {
+    pub const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
+}
+
+/// When it may be tried again.
+#[derive(Clone, PartialEq, Message)]
+pub struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    pub retry_delay: Option<Delay>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Delay {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
 impl From<Value> for AnyValue {
     fn from(value: Value) -> Self {
         Self { value: Some(value) }
@@ -230,4 +337,9 @@ impl From<f64> for AnyValue {
 /// One attribute.
 pub fn attribute(key: &str, value: impl Into<AnyValue>) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(value.into()) }
+}
+
+/// Several of them.
+pub fn attributes(pairs: Vec<(&str, Value)>) -> Vec<KeyValue> {
+    pairs.into_iter().map(|(key, value)| attribute(key, value)).collect()
 }

@@ -1,10 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
 use flate2::read::GzDecoder;
 
 use super::messages::*;
+use super::queue::{METRICS, MOST_BYTES};
 use super::*;
 
 const SOON: Duration = Duration::from_millis(20);
@@ -22,6 +23,12 @@ impl Received {
         assert_eq!(self.path, "/v1/metrics");
         let request = MetricsRequest::decode(&self.body[..]).unwrap();
         request.resource_metrics.into_iter().flat_map(|one| one.scope_metrics).flat_map(|one| one.metrics).collect()
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        assert_eq!(self.path, "/v1/traces");
+        let request = TracesRequest::decode(&self.body[..]).unwrap();
+        request.resource_spans.into_iter().flat_map(|one| one.scope_spans).flat_map(|one| one.spans).collect()
     }
 
     fn records(&self) -> Vec<LogRecord> {
@@ -55,7 +62,12 @@ fn answer(server: &TcpListener, head: &str, body: &[u8]) -> Received {
 }
 
 fn settings(server: SocketAddr) -> OtlpSettings {
-    OtlpSettings::new(&format!("http://{server}/"), "authorization=Bearer secret", "k8s.node.name=gpu-7").unwrap()
+    let set = |name: &str| match name {
+        "OTEL_EXPORTER_OTLP_HEADERS" => "authorization=Bearer%20secret".to_owned(),
+        "OTEL_RESOURCE_ATTRIBUTES" => "k8s.node.name=gpu-7".to_owned(),
+        _ => String::new(),
+    };
+    OtlpSettings::new(&format!("http://{server}/"), set).unwrap()
 }
 
 fn registry() -> Shared {
@@ -90,7 +102,14 @@ fn numbers_come_with_who_tells_them_and_what_they_are() {
     assert_eq!(received.headers["content-type"], "application/x-protobuf");
     let request = MetricsRequest::decode(&received.body[..]).unwrap();
     let resource = request.resource_metrics[0].resource.clone().unwrap().attributes;
-    for expected in [attribute("service.name", "gpuwhy"), attribute("k8s.node.name", "gpu-7")] {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for expected in [
+        attribute("service.name", "gpuwhy"),
+        attribute("service.instance.id", host.trim()),
+        attribute("host.name", host.trim()),
+        attribute("os.type", "linux"),
+        attribute("k8s.node.name", "gpu-7"),
+    ] {
         assert!(resource.contains(&expected), "{resource:?}");
     }
     let metrics = received.metrics();
@@ -132,7 +151,7 @@ fn a_receiver_that_is_down_costs_bounded_memory_and_what_is_lost_is_counted() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let registry = registry();
     let otlp = Otlp::start_every(settings(gone), registry.clone(), PATIENCE).unwrap();
-    let batch = || Batch { signal: "metrics", body: vec![0; 1 << 20], items: 100 };
+    let batch = || Batch { signal: METRICS, body: vec![0; 1 << 20], items: 100 };
     for _ in 0..50 {
         otlp.shared.push(batch());
         assert!(otlp.shared.queue().bytes <= MOST_BYTES + (1 << 20));
@@ -166,13 +185,27 @@ fn what_a_receiver_does_not_want_is_not_sent_again() {
 }
 
 #[test]
-fn a_record_is_sent_at_once() {
+fn a_record_and_its_spans_are_sent_at_once() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let otlp = Otlp::start_every(settings(server.local_addr().unwrap()), registry(), PATIENCE).unwrap();
     let attributes =
         vec![("gpuwhy.cause", Attribute::Text("lock-wait".to_owned())), ("code.line.number", Attribute::Whole(31))];
     let text = "python (7) waited".to_owned();
-    otlp.log(vec![LogEntry { name: "gpuwhy.finding", at_ns: 9, level: Level::Error, text, attributes }]);
+    let first = SpanContext::of_trace("lock-wait 7 9");
+    let entry = LogEntry { name: "gpuwhy.finding", at_ns: 9, level: Level::Error, text, attributes, span: Some(first) };
+    let span = |context: SpanContext, links: &[SpanContext]| SpanEntry {
+        context,
+        parent: (context != first).then_some(first),
+        name: "futex wait".to_owned(),
+        from_ns: 5,
+        to_ns: 8,
+        attributes: vec![("thread.id", Attribute::Whole(7))],
+        links: links.iter().map(|&to| SpanLink { to, attributes: Vec::new() }).collect(),
+        failure: links.first().map(|_| "it returned 2".to_owned()),
+    };
+    let (victim, culprit) = (first.child("sched:5"), first.child("sched:6"));
+    otlp.tell(vec![entry], vec![span(first, &[]), span(victim, &[culprit]), span(culprit, &[])]);
+    let spans = answer(&server, "200 OK", b"").spans();
     let records = answer(&server, "200 OK", b"").records();
     let [record] = &records[..] else { panic!("{records:?}") };
     assert_eq!((record.severity_number, record.time_unix_nano, &*record.event_name), (ERROR, 9, "gpuwhy.finding"));
@@ -180,15 +213,13 @@ fn a_record_is_sent_at_once() {
     for expected in [attribute("gpuwhy.cause", "lock-wait"), attribute("code.line.number", 31)] {
         assert!(record.attributes.contains(&expected), "{expected:?} {record:?}");
     }
+    let [root, victim, culprit] = &spans[..] else { panic!("{spans:?}") };
+    assert_eq!((&record.trace_id, &record.span_id), (&root.trace_id, &root.span_id));
+    assert_eq!((root.trace_id.len(), root.span_id.len(), root.parent_span_id.len()), (16, 8, 0));
+    assert_eq!((&victim.trace_id, &victim.parent_span_id), (&root.trace_id, &root.span_id));
+    assert_eq!((&*victim.name, victim.start_time_unix_nano, victim.end_time_unix_nano), ("futex wait", 5, 8));
+    assert_eq!((&victim.links[0].trace_id, &victim.links[0].span_id), (&culprit.trace_id, &culprit.span_id));
+    assert!(victim.status.as_ref().is_some_and(|status| status.code == FAILED) && culprit.status.is_none());
+    assert_eq!(victim.attributes, [attribute("thread.id", AnyValue::from(7))]);
     drop(server);
-}
-
-#[test]
-fn an_address_that_is_none_and_pairs_that_are_none_are_refused() {
-    for endpoint in ["localhost:4318", "ftp://x", "http://", ""] {
-        let error = OtlpSettings::new(endpoint, "", "").unwrap_err();
-        assert!(error.contains("http://127.0.0.1:4318"), "{error}");
-    }
-    let error = OtlpSettings::new("http://x", "authorization: Bearer secret", "").unwrap_err();
-    assert!(error.contains("key=value") && !error.contains("secret"), "{error}");
 }

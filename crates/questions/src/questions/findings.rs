@@ -77,8 +77,8 @@ impl Ask for Findings {
             gpuwhy_analysis::add_incident(&mut explanation, incident);
         }
         if let (Some(steady), Some(end)) = (steady, phases.last())
-            && !window.collectives.rows.is_empty()
-            && gpuwhy_analysis::may_hang(end)
+            && ((!window.collectives.rows.is_empty() && gpuwhy_analysis::may_hang(end))
+                || has_broken(&reading, steady.to_ns, end.to_ns)?)
         {
             asked.go_on()?;
             let scope = Scope { from_ns: Some(steady.from_ns), to_ns: Some(end.to_ns), ..reading.scope };
@@ -92,6 +92,17 @@ impl Ask for Findings {
         Ok(explanation)
     }
 }
+
+/// Whether a GPU or its driver said in this span that something is broken: a program does no work then.
+fn has_broken(reading: &Reading, from_ns: u64, to_ns: u64) -> Result<bool, AskError> {
+    let number = |ns: u64| Value::Integer(i64::try_from(ns).unwrap_or(i64::MAX));
+    let name = |name: &str| Value::Text(name.to_owned());
+    let parameters = [number(from_ns), number(to_ns), name(Sample::GPU_XID), name(Sample::GPU_LOST)];
+    Ok(reading.number(BROKEN, &parameters)? > 0)
+}
+
+const BROKEN: &str =
+    "SELECT count(*) AS number FROM sample_values WHERE at_ns > ? AND at_ns <= ? AND name IN (?, ?) AND value > 0";
 
 /// What each second of the whole trace brought; nothing where a part of it was asked for.
 fn seconds(reading: &Reading) -> Result<Vec<WorkSecond>, AskError> {

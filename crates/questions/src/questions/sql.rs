@@ -26,7 +26,7 @@ pub struct Sql {
 const DEFAULT_ROWS: u32 = 100;
 
 /// Rows in the order the statement gives them.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 pub struct Rows {
     pub columns: Vec<String>,
     /// One array for each row, with a value for each column. Blobs are hexadecimal digits.
@@ -46,7 +46,7 @@ pub(super) enum Cell {
     Text(String),
 }
 
-#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cut {
     Rows,

@@ -65,17 +65,18 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
 
 fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
     let (Some(rank), Some(ranks)) = (row.get(4)?, row.get(5)?) else { return Ok(None) };
-    let (communicator, sequence): (i64, u64) = (row.get(3)?, unsigned(row, 6)?);
+    let (communicator_id, sequence): (i64, u64) = (row.get(3)?, unsigned(row, 6)?);
     let replay: Option<i64> = row.get(9)?;
     let (communicator, sequence) = match replay {
-        Some(replay) => (of_graph(communicator, sequence), replay.cast_unsigned()),
-        None => (communicator, sequence),
+        Some(replay) => (of_graph(communicator_id, sequence), replay.cast_unsigned()),
+        None => (communicator_id, sequence),
     };
     Ok(Some(Collective {
         start_ns: unsigned(row, 0)?,
         thread: ThreadId(row.get(1)?),
         op: OpId(row.get(2)?),
         communicator,
+        communicator_id,
         rank,
         ranks,
         sequence,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gpuwhy_model::Sample;
 use gpuwhy_window::{Device, GpuHealth, GpuWord, Window, Xid};
 
+use super::gpu_faults;
 use super::source::{Source, signed};
 
 /// `hosts` says which host each session ran on.
@@ -13,6 +14,7 @@ pub(super) fn load(source: &Source<'_>, hosts: &BTreeMap<i64, u16>, window: &mut
         return Ok(());
     }
     load_health(source, hosts, window)?;
+    gpu_faults::load(source, hosts, window)?;
     load_xids(source, hosts, window)?;
     let sql = "SELECT CAST(device AS INTEGER), avg(value) FILTER (WHERE name = ?1), count(*) FILTER (WHERE name = ?1),
             max(value) FILTER (WHERE name = ?2), session_id

@@ -4,6 +4,7 @@ mod calls;
 mod collectives;
 mod contacts;
 mod fabric;
+mod gpu_faults;
 mod gpus;
 mod load;
 mod names;

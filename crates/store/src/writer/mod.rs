@@ -6,6 +6,7 @@
 
 mod calls;
 mod dictionary;
+mod ended;
 mod names;
 mod open;
 mod own;
@@ -30,6 +31,7 @@ use crate::cells::cut;
 use crate::lock::WriterLock;
 use calls::MovedCalls;
 use dictionary::Dictionaries;
+use ended::Ended;
 use names::Names;
 pub(crate) use open::connect_again;
 use retention::Cap;
@@ -51,6 +53,7 @@ pub struct Writer {
     path: PathBuf,
     session: i64,
     names: Names,
+    ended: Ended,
     dictionaries: Dictionaries,
     stacks: Stacks,
     series: Series,

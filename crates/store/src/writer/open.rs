@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::calls::MovedCalls;
 use super::dictionary::{Dictionaries, newest_event};
+use super::ended::Ended;
 use super::names::Names;
 use super::retention::Cap;
 use super::room::LastRoom;
@@ -135,6 +136,7 @@ fn start(
     let id = write_session(&connection, session)?;
     let mut writer = Writer {
         names: Names::load(&connection)?,
+        ended: Ended::default(),
         dictionaries: Dictionaries::load(&connection, cap.as_ref())?,
         stacks: Stacks::load(&connection, cap.as_ref(), newest_event(&connection)?)?,
         series: Series::load(&connection)?,

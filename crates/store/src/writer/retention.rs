@@ -4,7 +4,8 @@
 //! transactions are cut so that the log stays within its own. Pages of deleted rows are used again. Events of all kinds
 //! go together, the oldest first; deleted calls are counted as a loss of their session.
 //!
-//! Sums are worth more per byte than events and are kept longer, until they fill a quarter of the file.
+//! Sums are worth more per byte than events and are kept longer, until they fill a quarter of the file. Names of what has
+//! ended go with the last row that may cite them; where they fill a quarter, the oldest rows of all kinds go for them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +28,7 @@ const EVENT_BYTES: u64 = 64;
 const SHAPE_BYTES: u64 = 32;
 
 /// Tables whose rows have their start for an id.
-const EVENTS: &[&str] = &["calls", "stretches", "kernel_work", "io_requests"];
+const EVENTS: [&str; 4] = ["calls", "stretches", "kernel_work", "io_requests"];
 
 /// Tables that hold one row per thing that happened, and when, except the events.
 const SUMS: &[(&str, &str)] = &[
@@ -191,11 +192,21 @@ impl Writer {
 
     fn expire(&mut self) -> rusqlite::Result<bool> {
         let Some(cap) = &self.cap else { return Ok(false) };
-        let (chunk, sums_first) = (cap.chunk_bytes() / EVENT_BYTES, cap.sums_bytes > cap.max_bytes / 4);
+        let (chunk, quarter) = (cap.chunk_bytes() / EVENT_BYTES, cap.max_bytes / 4);
+        let (many_sums, many_names) = (cap.sums_bytes > quarter, self.ended.bytes() > quarter);
+        let names = self.expire_names_of_the_ended()?;
+        let sums_first = many_sums || (many_names && self.sums_are_older()?);
         if sums_first && self.expire_sums()? {
             return Ok(true);
         }
-        Ok(self.expire_events(chunk)? || self.expire_sums()? || self.expire_events(0)?)
+        Ok(self.expire_events(chunk)? || names > 0 || self.expire_sums()? || self.expire_events(0)?)
+    }
+
+    /// Whether sums keep names that no event cites any more.
+    fn sums_are_older(&self) -> rusqlite::Result<bool> {
+        let events = EVENTS.map(|table| (table, "start_ns"));
+        let sql = format!("SELECT ({}) < ({})", oldest_sql(SUMS), oldest_sql(&events));
+        self.connection.prepare_cached(&sql)?.query_row([], |row| Ok(row.get::<_, Option<bool>>(0)? == Some(true)))
     }
 
     /// Deletes the oldest `count` events, or all when `count` is 0, if there are more than that.
@@ -258,19 +269,17 @@ impl Writer {
             );
             deleted += self.connection.prepare_cached(&sql)?.execute([])?;
         }
-        deleted += self.expire_names()?;
+        deleted += self.expire_names_of_sessions()?;
         self.measure_sums()?;
         Ok(deleted > 0)
     }
 
     /// Who did something in earlier sessions, and how they were watched, is of no interest when nothing they did is left.
-    fn expire_names(&self) -> rusqlite::Result<usize> {
-        let oldest: Vec<String> =
-            CITING.iter().map(|(table, time)| format!("SELECT MIN({time}) AS at_ns FROM {table}")).collect();
+    fn expire_names_of_sessions(&self) -> rusqlite::Result<usize> {
         let sessions = format!(
             "SELECT id FROM sessions WHERE id < ?1 AND stored = 0
-             AND last_commit_ns < IFNULL((SELECT MIN(at_ns) FROM ({})), last_commit_ns + 1)",
-            oldest.join(" UNION ALL ")
+             AND last_commit_ns < IFNULL(({}), last_commit_ns + 1)",
+            oldest_sql(CITING)
         );
         let gone = |table, column, of: &str| {
             let sql = format!("DELETE FROM {table} WHERE {column} IN ({of})");
@@ -287,6 +296,22 @@ impl Writer {
             + gone("calibrations", "session_id", &sessions)?
             + gone("clock_anchors", "session_id", &sessions)?)
     }
+
+    /// The same within this session, which may last for months.
+    fn expire_names_of_the_ended(&mut self) -> rusqlite::Result<usize> {
+        let sql = oldest_sql(&[&[("calls", "start_ns")], CITING].concat());
+        let oldest: Option<i64> = self.connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
+        let Some(oldest_ns) = oldest else { return Ok(0) };
+        // Names that go together lie together: several share a page.
+        let most = self.rows_per_transaction().saturating_mul(8);
+        Ok(self.ended.expire(&self.connection, oldest_ns, most)? + self.series.expire(&self.connection, oldest_ns)?)
+    }
+}
+
+/// When the oldest row of these tables is from.
+fn oldest_sql(tables: &[(&str, &str)]) -> String {
+    let oldest = tables.iter().map(|(table, time)| format!("SELECT MIN({time}) AS at_ns FROM {table}"));
+    format!("SELECT MIN(at_ns) FROM ({})", oldest.collect::<Vec<_>>().join(" UNION ALL "))
 }
 
 /// Tables are read side by side in the order of time, so that only the oldest rows are looked at.

@@ -13,13 +13,21 @@ const SAMPLE_BYTES: usize = 32;
 
 /// The numbers of what is measured in this session.
 pub(super) struct Series {
-    ids: HashMap<(String, String, Option<String>), u32>,
+    /// With the time of the last sample.
+    ids: HashMap<(String, String, Option<String>), (u32, u64)>,
     next: u32,
 }
 
 impl Series {
     pub fn load(connection: &Connection) -> rusqlite::Result<Self> {
         Ok(Self { ids: HashMap::new(), next: next_id(connection, "sample_series")? })
+    }
+
+    /// Deletes the names of what was not sampled since then, such as a process that ended long ago.
+    pub fn expire(&mut self, connection: &Connection, oldest_ns: i64) -> rusqlite::Result<usize> {
+        let gone = self.ids.extract_if(|_, (_, last_ns)| signed(*last_ns) < oldest_ns);
+        let mut delete = connection.prepare_cached("DELETE FROM sample_series WHERE id = ?")?;
+        gone.map(|(_, (id, _))| delete.execute([id])).sum()
     }
 }
 
@@ -39,15 +47,16 @@ impl Writer {
 
     fn series(&mut self, sample: &Sample) -> Result<u32, StoreError> {
         let key = (sample.name.clone(), sample.unit.clone(), sample.device.clone());
-        if let Some(&id) = self.series.ids.get(&key) {
-            return Ok(id);
+        if let Some((id, last_ns)) = self.series.ids.get_mut(&key) {
+            *last_ns = sample.at_ns.max(*last_ns);
+            return Ok(*id);
         }
         self.make_room_for_names()?;
         let id = self.series.next;
         let Sample { name, unit, device, .. } = sample.clone();
         self.name(Name::Series { id, name, unit, device })?;
         self.series.next += 1;
-        self.series.ids.insert(key, id);
+        self.series.ids.insert(key, (id, sample.at_ns));
         Ok(id)
     }
 }

@@ -31,6 +31,7 @@ const HANGS: &[(&str, &str)] = &[
 ];
 
 const BALANCED: &str = "balanced";
+const BECOMES_LATE: &str = "becomes_late";
 const BALANCED_RUNS: usize = 4;
 
 /// Hangs are tried once in this many rounds: they differ less from run to run.
@@ -40,6 +41,9 @@ const HANGS_EVERY: u64 = 5;
 const STEP_MS: u64 = 40;
 const LATE_MS: [u64; 2] = [5, 16];
 
+/// Who becomes late shall be told within two of its iterations and a second.
+const SOON_MS: u64 = 1000 + 2 * (STEP_MS + LATE_MS[1]);
+
 /// A rank that becomes late does so in this step.
 const LATE_FROM: u64 = 200;
 
@@ -47,30 +51,35 @@ const LATE_FROM: u64 = 200;
 const LATE_FOR: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(25);
 
-pub fn run(rounds: u64) -> Result<()> {
+/// `keep` is a folder for the traces of runs that went wrong. Where there are `only` some kinds, nothing is written.
+pub fn run(rounds: u64, keep: Option<PathBuf>, only: &[String]) -> Result<()> {
+    let kinds =
+        || LATE.iter().map(|late| late.0).chain(HANGS.iter().map(|hang| hang.0)).chain([BALANCED, BECOMES_LATE]);
+    if let Some(unknown) = only.iter().find(|name| !kinds().any(|kind| kind == *name)) {
+        bail!("there are no runs called '{unknown}', but {}", kinds().collect::<Vec<_>>().join(", "));
+    }
     let dir = tempfile::tempdir()?;
     let testbed = Testbed::unpack(dir.path())?;
-    let bench = Bench { testbed, binary: build_gpuwhy()?, dir: dir.path().to_owned() };
+    let bench = Bench { testbed, binary: build_gpuwhy()?, dir: dir.path().to_owned(), keep };
+    let is_wanted = |kind: &str| only.is_empty() || only.iter().any(|one| one == kind);
     let mut runs = Vec::new();
     let late_or_not = || LATE.iter().copied().chain(std::iter::repeat_n((BALANCED, &[][..]), BALANCED_RUNS));
     for round in 0..rounds {
         let (ranks, late_ms) = (2 + round % 4, LATE_MS[(round / 2 % 2) as usize]);
-        for (number, (kind, told)) in (round * 8..).zip(late_or_not()) {
-            report(&mut runs, bench.late(kind, told, ranks, late_ms, off_ns(number))?);
+        for (number, (kind, told)) in (round * 8..).zip(late_or_not()).filter(|(_, (kind, _))| is_wanted(kind)) {
+            runs.push(bench.done(bench.late(kind, told, ranks, late_ms, off_ns(number))?, round)?);
         }
-        report(&mut runs, bench.becomes_late(ranks)?);
-        if round.is_multiple_of(HANGS_EVERY) {
-            for (kind, told) in HANGS {
-                report(&mut runs, bench.hang(kind, told, ranks.max(3))?);
-            }
+        if is_wanted(BECOMES_LATE) {
+            runs.push(bench.done(bench.becomes_late(ranks)?, round)?);
+        }
+        for (kind, told) in HANGS.iter().filter(|(kind, _)| round.is_multiple_of(HANGS_EVERY) && is_wanted(kind)) {
+            runs.push(bench.done(bench.hang(kind, told, ranks.max(3))?, round)?);
         }
     }
+    if !only.is_empty() {
+        return Ok(());
+    }
     docs::save_results("ranks.json", json!({ "machine": machine_facts(), "step_ms": STEP_MS, "runs": runs }))
-}
-
-fn report(runs: &mut Vec<Value>, run: Value) {
-    println!("{run}");
-    runs.push(run);
 }
 
 /// By how much the clock of another host is off: anything up to five seconds, in both directions.
@@ -82,17 +91,34 @@ struct Bench {
     testbed: Testbed,
     binary: PathBuf,
     dir: PathBuf,
+    keep: Option<PathBuf>,
 }
 
 impl Bench {
+    fn trace(&self) -> PathBuf {
+        self.dir.join("ranks.db")
+    }
+
+    /// Tells of a run. Its trace is gone, or kept if something was wrong.
+    fn done(&self, run: Value, round: u64) -> Result<Value> {
+        println!("{run}");
+        let is_late = run["kind"] == BECOMES_LATE && run["told_after_ms"].as_u64().is_none_or(|ms| ms > SOON_MS);
+        let is_wrong = is_late || ["right", "right_on_hosts", "cause_right"].iter().any(|key| run[key] == false);
+        if let (Some(keep), true) = (&self.keep, is_wrong) {
+            let name = format!("{}-{round}.db", run["kind"].as_str().unwrap_or_default());
+            std::fs::copy(self.trace(), keep.join(name)).context("keep the trace")?;
+        }
+        remove(&self.trace())?;
+        Ok(run)
+    }
+
     /// What is said of the job as it ran, and as if its ranks had run on two hosts.
     fn late(&self, kind: &str, told: &[&str], ranks: u64, late_ms: u64, off_ns: i64) -> Result<Value> {
-        let file = self.dir.join("ranks.db");
+        let file = self.trace();
         let late_ms = if kind == BALANCED { 0 } else { late_ms };
         let mut job = Job::start(self, &file, kind, ranks, LATE_FOR, &[late_ms, STEP_MS * 1000 / 5])?;
         job.wait()?;
         let (explanation, on_hosts) = (explain(&file)?, self.explain_apart(&file, off_ns)?);
-        remove(&file)?;
         let (first, first_on_hosts) = (straggler(&explanation), straggler(&on_hosts.explanation));
         let others_cpu = kind == BALANCED && first_on_hosts.is_some_and(|found| on_hosts.is_kept_by_a_rank(found));
         let is_right = |found: Option<&Finding>| {
@@ -138,7 +164,7 @@ impl Bench {
 
     /// A rank that is late from some step on, while the job goes on.
     fn becomes_late(&self, ranks: u64) -> Result<Value> {
-        let file = self.dir.join("ranks.db");
+        let file = self.trace();
         let (late_ms, kernel_us) = (LATE_MS[1], STEP_MS * 1000 / 5);
         let mut job = Job::start(self, &file, "sleeps", ranks, 2 * PATIENCE, &[late_ms, kernel_us, LATE_FROM])?;
         let found = self.poll(&file, |one| one.cause == "straggler" && one.severity > Severity::Low);
@@ -148,9 +174,7 @@ impl Bench {
         // It came in time for the operation before.
         let sql = format!("SELECT max(timestamp_ns) FROM nccl_events WHERE rank = 1 AND seq = {}", LATE_FROM - 1);
         let since = Trace::open(&file)?.query(&sql, &Limits::default())?.rows.into_iter().flatten().next();
-        remove(&file)?;
-        let mut run =
-            json!({ "kind": "becomes_late", "ranks": ranks, "late_ms": late_ms, "said": said(found.as_ref()) });
+        let mut run = json!({ "kind": BECOMES_LATE, "ranks": ranks, "late_ms": late_ms, "said": said(found.as_ref()) });
         let culprit = found.and_then(|found| Some(found.culprit?.pid));
         run["right"] = (culprit.is_some() && culprit == job.different).into();
         if let (Some(Cell::Integer(since_ns)), Some(_)) = (since, culprit) {
@@ -159,12 +183,14 @@ impl Bench {
         Ok(run)
     }
 
-    /// Asks what the file says, as a user would, until it tells of something.
+    /// Asks what the file says, as a user would, until it tells of something. Who asks ten times a second must not take CPUs
+    /// from the ranks, which have two.
     fn poll(&self, file: &Path, is_it: impl Fn(&Finding) -> bool) -> Option<Finding> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(100));
-            let said = Command::new(&self.binary).arg("explain").arg(file).arg("--json").output().ok()?;
+            let ask = [self.binary.as_os_str(), "explain".as_ref(), file.as_os_str(), "--json".as_ref()];
+            let said = Command::new("nice").args(["-n", "19"]).args(ask).output().ok()?;
             let explanation: Option<Explanation> = serde_json::from_slice(&said.stdout).ok();
             let found = explanation.and_then(|explanation| explanation.findings.into_iter().find(&is_it));
             if found.is_some() {
@@ -176,12 +202,11 @@ impl Bench {
 
     /// The file is asked again and again until it tells.
     fn hang(&self, kind: &str, told: &str, ranks: u64) -> Result<Value> {
-        let file = self.dir.join("ranks.db");
+        let file = self.trace();
         let mut job = Job::start(self, &file, kind, ranks, 2 * PATIENCE, &[])?;
         let found = self.poll(&file, |one| one.cause == "collective-hang");
         job.end();
         job.wait()?;
-        remove(&file)?;
         let mut run = json!({ "kind": kind, "ranks": ranks, "said": said(found.as_ref()), "right": false });
         if let Some(found) = found {
             let is_blamed = found.culprit.as_ref().map(|one| one.pid) == job.different || kind == "all_stuck";

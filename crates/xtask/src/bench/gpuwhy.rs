@@ -42,7 +42,9 @@ pub fn timed(command: &mut Command) -> Result<(f64, f64)> {
 /// What it says when it traces.
 const TRACES: &str = "tracing ";
 
-/// A `gpuwhy trace` of some processes. It is killed when this is dropped.
+const SERVES: &str = "serving http://";
+
+/// A `gpuwhy trace` of some processes, or a server. It is killed when this is dropped.
 pub struct Gpuwhy {
     child: Child,
     log: Option<JoinHandle<String>>,
@@ -61,8 +63,22 @@ impl Gpuwhy {
         Self::start(command.env("GPUWHY_LOG", "gpuwhy_agent=info"), &[TRACES, &has_tables])
     }
 
+    /// Serves a trace on this host, and says where.
+    pub fn serve(binary: &Path, file: &Path) -> Result<(Self, String)> {
+        let mut command = Command::new(binary);
+        command.args(["dashboard", "--addr", "127.0.0.1:0", "--audit-log", "/dev/null", "--db"]).arg(file);
+        let (server, said) = Self::started(&mut command, &[SERVES])?;
+        let address = said.split(SERVES).nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+        Ok((server, address.to_owned()))
+    }
+
     /// Starts it and waits until it has said all of this.
     fn start(command: &mut Command, until: &[&str]) -> Result<Self> {
+        Ok(Self::started(command, until)?.0)
+    }
+
+    /// The same, with what it has said so far.
+    fn started(command: &mut Command, until: &[&str]) -> Result<(Self, String)> {
         let mut child = command.stderr(Stdio::piped()).spawn().context("start gpuwhy")?;
         let mut lines = BufReader::new(child.stderr.take().context("no output")?).lines().map_while(Result::ok);
         let mut said = String::new();
@@ -72,8 +88,9 @@ impl Gpuwhy {
                 None => bail!("gpuwhy ended before it traced: {said}"),
             }
         }
+        let so_far = said.clone();
         let log = std::thread::spawn(move || lines.fold(said, |said, line| said + &line + "\n"));
-        Ok(Self { child, log: Some(log) })
+        Ok((Self { child, log: Some(log) }, so_far))
     }
 
     pub fn pid(&self) -> u32 {

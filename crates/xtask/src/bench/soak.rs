@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use gpuwhy_model::{
-    Call, CallClass, CallStats, Layer, OpId, Process, Sample, Session, SessionEnd, ThreadId, ThreadTimes,
+    Call, CallClass, CallStats, Layer, OpId, Process, ProcessId, Sample, Session, SessionEnd, ThreadId, ThreadTimes,
 };
 use gpuwhy_store::{Limits, Options, Trace, Writer};
 use gpuwhy_testbed::Workload;
@@ -30,6 +30,9 @@ const EVERY_S: u64 = 10;
 const CALLS: u64 = 200;
 const CALL_NS: u64 = 6_000;
 
+/// It is started anew on each of these days, and goes on from the last one.
+const STARTED_DAYS: u64 = 15;
+
 /// At the beginning of these days the clock is set, by so many seconds.
 const CLOCK_STEPS: &[(u64, i64)] = &[(7, -3600), (14, 7200), (21, -5)];
 
@@ -46,6 +49,7 @@ pub fn days(place: &Place) -> Result<Value> {
             "seconds": begun.elapsed().as_secs_f64(),
         }));
     }
+    service.end(days)?;
     let sums = "SELECT (SELECT sum(stored) FROM sessions), (SELECT sum(count) FROM losses WHERE reason = 'expired'), \
                 (SELECT count(*) FROM cuda_events), (SELECT count(*) FROM processes)";
     let answer = Trace::open(&file)?.query(sums, &Limits::default())?;
@@ -59,9 +63,10 @@ pub fn days(place: &Place) -> Result<Value> {
     }))
 }
 
-/// A service that is started anew each day, and what has happened to it.
+/// A service, and what has happened to it.
 #[derive(Default)]
 struct Service {
+    session: Option<Running>,
     seen: u64,
     processes: u64,
     clock_off_s: i64,
@@ -69,28 +74,60 @@ struct Service {
     most_bytes: u64,
 }
 
+struct Running {
+    writer: Writer,
+    op: OpId,
+    /// Of a program that stays.
+    stays: ThreadId,
+    seen: u64,
+}
+
 impl Service {
     fn one_day(&mut self, file: &Path, day: u64) -> Result<()> {
+        if day < STARTED_DAYS {
+            self.end(day)?;
+        }
         self.clock_off_s += CLOCK_STEPS.iter().filter(|(on, _)| *on == day).map(|(_, by)| by).sum::<i64>();
-        let begins_ns = self.clock_ns(day * DAY_S);
-        let session = Session { started_ns: begins_ns, attach_path: "session".into(), ..Session::default() };
-        let mut writer = Writer::open(file, &session, &Options { max_size: Some(MOST_BYTES) })?;
-        let op = writer.op("cuLaunchKernel", Layer::Driver, CallClass::Launch, None)?;
-        let stays = self.begins(&mut writer, "train")?;
-        let mut seen = 0;
+        let mut running = match self.session.take() {
+            Some(running) => running,
+            None => self.start(file, day)?,
+        };
         for second in (0..DAY_S).step_by(EVERY_S as usize) {
             let now_ns = self.clock_ns(day * DAY_S + second);
-            let ends = self.begins(&mut writer, "job")?;
-            seen += write(&mut writer, op, stays, now_ns, CALLS)? + write(&mut writer, op, ends, now_ns, CALLS / 10)?;
-            writer.samples(&samples(now_ns))?;
-            writer.commit(now_ns)?;
+            self.some_seconds(&mut running, now_ns)?;
             self.most_bytes = self.most_bytes.max(bytes(file));
         }
         ensure!(self.most_bytes <= MOST_BYTES, "the file has grown to {} bytes", self.most_bytes);
-        self.seen += seen;
-        let ended_ns = self.clock_ns((day + 1) * DAY_S);
-        writer.finish(&SessionEnd { ended_ns, seen, reason: "finished".into(), ..SessionEnd::default() })?;
+        self.session = Some(running);
         Ok(())
+    }
+
+    fn start(&mut self, file: &Path, day: u64) -> Result<Running> {
+        let started_ns = self.clock_ns(day * DAY_S);
+        let session = Session { started_ns, attach_path: "session".into(), ..Session::default() };
+        let mut writer = Writer::open(file, &session, &Options { max_size: Some(MOST_BYTES) })?;
+        let op = writer.op("cuLaunchKernel", Layer::Driver, CallClass::Launch, None)?;
+        let (_, stays) = self.begins(&mut writer, "train")?;
+        Ok(Running { writer, op, stays, seen: 0 })
+    }
+
+    /// The program that stays works, and another one comes and goes.
+    fn some_seconds(&mut self, running: &mut Running, now_ns: u64) -> Result<()> {
+        let Running { writer, op, stays, seen } = running;
+        let (job, thread) = self.begins(writer, "job")?;
+        *seen += write(writer, *op, *stays, now_ns, CALLS)? + write(writer, *op, thread, now_ns, CALLS / 10)?;
+        writer.samples(&samples(now_ns, job))?;
+        let then_ns = now_ns + EVERY_S * SECOND_NS;
+        writer.thread_ended(thread, then_ns);
+        writer.process_ended(job, then_ns);
+        Ok(writer.commit(now_ns)?)
+    }
+
+    fn end(&mut self, day: u64) -> Result<()> {
+        let Some(Running { writer, seen, .. }) = self.session.take() else { return Ok(()) };
+        self.seen += seen;
+        let ended_ns = self.clock_ns(day * DAY_S);
+        Ok(writer.finish(&SessionEnd { ended_ns, seen, reason: "finished".into(), ..SessionEnd::default() })?)
     }
 
     fn clock_ns(&self, second: u64) -> u64 {
@@ -98,11 +135,11 @@ impl Service {
     }
 
     /// Numbers of processes come again.
-    fn begins(&mut self, writer: &mut Writer, comm: &str) -> Result<ThreadId> {
+    fn begins(&mut self, writer: &mut Writer, comm: &str) -> Result<(ProcessId, ThreadId)> {
         self.processes += 1;
         let pid = 1000 + (self.processes % 30_000) as u32;
         let process = writer.process(&Process { pid, comm: comm.to_owned(), ..Process::default() })?;
-        Ok(writer.thread(process, pid, comm)?)
+        Ok((process, writer.thread(process, pid, comm)?))
     }
 }
 
@@ -115,15 +152,18 @@ fn write(writer: &mut Writer, op: OpId, thread: ThreadId, now_ns: u64, count: u6
     Ok(count)
 }
 
-fn samples(at_ns: u64) -> Vec<Sample> {
-    let one = |name: &str| Sample {
+fn samples(at_ns: u64, job: ProcessId) -> Vec<Sample> {
+    let value = (at_ns / SECOND_NS % 100) as f64;
+    let one = |name: &str, device: String| Sample {
         at_ns,
         name: name.to_owned(),
         unit: String::new(),
-        device: Some("0".to_owned()),
-        value: (at_ns / SECOND_NS % 100) as f64,
+        device: Some(device),
+        value,
     };
-    ["gpu.utilization", "gpu.memory.used", "gpu.power", "gpu.temperature"].map(one).to_vec()
+    let of_gpu = ["gpu.utilization", "gpu.memory.used", "gpu.power", "gpu.temperature"];
+    let of_job = one("gpu.process.memory", format!("0/{}", job.0));
+    of_gpu.iter().map(|name| one(name, "0".to_owned())).chain([of_job]).collect()
 }
 
 /// With its log, which is there while it is written.

@@ -1,5 +1,5 @@
 /** How long each GPU had nothing to do, and what the host did meanwhile. */
-import type { Explanation, GpuTime } from "../../answers";
+import type { Contradiction, Explanation, GpuTime } from "../../answers";
 import { Panel } from "../../parts/panel";
 import { share } from "../../units";
 
@@ -34,7 +34,17 @@ function Gpu({ gpu, explanation }: { gpu: GpuTime; explanation: Explanation }) {
         ))}
         {withOthers >= 0.01 && <li>{share(withOthers)}: busy, but waiting for other ranks at least</li>}
       </ul>
+      {gpu.contradiction && <Contradictory contradiction={gpu.contradiction} />}
     </>
+  );
+}
+
+function Contradictory({ contradiction }: { contradiction: Contradiction }) {
+  const between = ([least, most]: [number, number]) => `${share(least)} to ${share(most)}`;
+  return (
+    <p>
+      Calls tell {between(contradiction.by_calls)} idle, the GPU itself says {between(contradiction.by_itself)}: {contradiction.because}.
+    </p>
   );
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use gpuwhy_model::{
-    Breakdown, Coverage, Evidence, Explanation, Finding, Phase, PhaseName, Place, Role, RuledOut, Severity, TimePart,
-    WalkEnd, WalksEnded,
+    Breakdown, Contradiction, Coverage, Evidence, Explanation, Finding, Phase, PhaseName, Place, Role, RuledOut,
+    Severity, TimePart, WalkEnd, WalksEnded,
 };
 
 use crate::print::safe;
@@ -65,11 +65,16 @@ fn gpus(page: &mut String, explanation: &Explanation) {
             let part = points(with_others);
             let _ = writeln!(page, "  {part:>7}  busy, but waiting for other ranks at least");
         }
+        if let Some(Contradiction { by_calls, by_itself, because, .. }) = &gpu.contradiction {
+            let [calls, itself] =
+                [by_calls, by_itself].map(|[least, most]| format!("{} to {}", points(*least), points(*most)));
+            let _ = writeln!(page, "  Calls tell {calls} idle, the GPU itself says {itself}: {because}.");
+        }
         let _ = writeln!(page);
     }
 }
 
-fn points(share: f64) -> String {
+pub(super) fn points(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
@@ -251,7 +256,7 @@ fn whole_stacks(stacks: &[WalksEnded]) -> String {
 }
 
 /// Words, broken into lines.
-fn paragraph(page: &mut String, first: &str, rest: &str, text: &str) {
+pub(super) fn paragraph(page: &mut String, first: &str, rest: &str, text: &str) {
     let text = safe(text);
     let mut line = first.to_owned();
     let mut is_empty = true;
@@ -273,7 +278,7 @@ fn paragraph(page: &mut String, first: &str, rest: &str, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuwhy_model::{Chain, Edge, Impact, Span, Victim};
+    use gpuwhy_model::{Chain, Edge, GpuTime, Impact, Span, Victim};
 
     fn finding(severity: Severity, summary: &str) -> Finding {
         let edge = Edge { what: "it waited".into(), evidence: Evidence::Missing, ns: 1, refs: Vec::new() };
@@ -308,7 +313,37 @@ mod tests {
             findings,
             ruled_out: Vec::new(),
             threads: Vec::new(),
+            ranks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn where_calls_and_the_gpu_contradict_each_other_both_are_told() {
+        let contradiction = Contradiction {
+            by_calls: [0.5, 0.7],
+            by_itself: [0.08, 0.22],
+            difference: 0.28,
+            because: "1 of 2 processes on it are not traced".into(),
+        };
+        let gpu = GpuTime {
+            device: 0,
+            host: None,
+            uuid: None,
+            phase: "steady".into(),
+            busy_ns: 30,
+            idle_ns: 50,
+            unknown_ns: 20,
+            communicating_ns: 0,
+            known_by: Evidence::Observed,
+            idle_share: 0.5,
+            interval: [0.5, 0.7],
+            idle_because: Vec::new(),
+            contradiction: Some(contradiction),
+        };
+        let text = page(&Explanation { gpus: vec![gpu], ..explanation(Vec::new()) });
+        let line =
+            "Calls tell 50 % to 70 % idle, the GPU itself says 8 % to 22 %: 1 of 2 processes on it are not traced.";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

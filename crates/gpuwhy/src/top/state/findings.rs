@@ -98,6 +98,7 @@ pub mod tests {
             findings,
             ruled_out: Vec::new(),
             threads: Vec::new(),
+            ranks: Vec::new(),
         }
     }
 

@@ -240,6 +240,8 @@ impl Listener {
             About::All => None,
             // A process that cannot be seen from here has no number here.
             About::Sender => Some(u32::try_from(sender.pid).ok().filter(|pid| *pid > 0)?),
+            // By the kernel's word, and it may have ended since.
+            About::Process(pid) if i64::from(pid) == i64::from(sender.pid) => Some(pid),
             About::Process(pid) => {
                 let owner = self.procfs.uid(pid)?;
                 Some(pid).filter(|_| sender.uid == 0 || sender.uid == owner)?.into()

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use gpuwhy_model::{CallClass, OpId, Phase, PhaseName, StackId, Standstill, ThreadId};
-use gpuwhy_window::Collective;
+use gpuwhy_window::{Collective, CommunicatorEnd};
 
 use crate::situation::Situation;
 
@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Mismatch,
     /// Ranks that have not asked for it wait in another communicator for those who have.
     Circle,
+    /// Ranks have given the communicator up, while others wait in it.
+    Ended,
     /// Ranks are still in the operation before, which others have left.
     NeverLeft,
     /// All ranks that are known are in it.
@@ -71,15 +73,15 @@ pub(crate) fn hangs<'w>(situation: &Situation<'w>) -> Vec<Hang<'w>> {
 /// Whether the ranks of a communicator hang, by the last operation of each.
 fn find<'w>(situation: &Situation<'w>, lasts: &[&'w Collective]) -> Option<Hang<'w>> {
     let newest = lasts.iter().map(|last| last.sequence).max()?;
-    let (mut asked, missing): (Vec<&Collective>, Vec<&Collective>) =
-        lasts.iter().copied().partition(|last| last.sequence == newest);
-    asked.sort_by_key(|last| last.start_ns);
-    let asked_ns = lasts.iter().map(|last| last.start_ns).max()?;
-    let until_ns = asked.iter().map(|one| alive_until_ns(situation, one.thread)).min()?;
-    let waited_ns = until_ns.saturating_sub(asked_ns);
-    if waited_ns < HANG_NS {
-        return None;
+    let (ended, others): (Vec<&Collective>, Vec<&Collective>) =
+        lasts.iter().partition(|last| has_ended(situation, last, newest));
+    if !ended.is_empty() {
+        return given_up(situation, lasts, ended, others);
     }
+    let (mut asked, missing): (Vec<&Collective>, Vec<&Collective>) =
+        others.into_iter().partition(|last| last.sequence == newest);
+    asked.sort_by_key(|last| last.start_ns);
+    let waited_ns = waited_ns(situation, lasts, &asked)?;
     let hang = |kind, waiting, missing| Some(Hang { kind, waiting, missing, ranks: lasts.to_vec(), waited_ns });
     let is_inside = |one: &&Collective| is_inside(situation, one);
     let have_left = |one: &&Collective| others_have_left(situation, one);
@@ -105,6 +107,36 @@ fn find<'w>(situation: &Situation<'w>, lasts: &[&'w Collective]) -> Option<Hang<
     let are_inside = missing.iter().all(|one| is_inside(one) && have_left(one));
     let kind = if are_inside { Kind::NeverLeft } else { Kind::NeverEntered };
     hang(kind, asked, missing).filter(|hang| !hang.waiting.is_empty())
+}
+
+/// How long ranks have been waiting since the last one of all asked, if that is long.
+fn waited_ns(situation: &Situation<'_>, lasts: &[&Collective], waiting: &[&Collective]) -> Option<u64> {
+    let asked_ns = lasts.iter().map(|last| last.start_ns).max()?;
+    let until_ns = waiting.iter().map(|one| alive_until_ns(situation, one.thread)).min()?;
+    Some(until_ns.saturating_sub(asked_ns)).filter(|&waited_ns| waited_ns >= HANG_NS)
+}
+
+/// Those who go on without a communicator that others have given up wait for nobody.
+fn given_up<'w>(
+    situation: &Situation<'w>,
+    lasts: &[&'w Collective],
+    ended: Vec<&'w Collective>,
+    others: Vec<&'w Collective>,
+) -> Option<Hang<'w>> {
+    let waiting: Vec<&Collective> = others.into_iter().filter(|one| is_inside(situation, one)).collect();
+    let waited_ns = waited_ns(situation, lasts, &waiting)?;
+    Some(Hang { kind: Kind::Ended, waiting, missing: ended, ranks: lasts.to_vec(), waited_ns })
+}
+
+/// Whether a rank gave the communicator up before it was done with the operation that others are in.
+fn has_ended(situation: &Situation<'_>, last: &Collective, newest: u64) -> bool {
+    end_of(situation, last).is_some() && (last.sequence < newest || last.done_ns.is_none())
+}
+
+/// How a rank gave the communicator of its last operation up.
+pub(crate) fn end_of(situation: &Situation<'_>, last: &Collective) -> Option<CommunicatorEnd> {
+    let process = situation.process_id(last.thread)?;
+    situation.window.ended_communicators.get(&(last.communicator_id, process)).copied()
 }
 
 /// Whether a rank has been waiting ever since it asked for its last operation: for the device, or in another operation.

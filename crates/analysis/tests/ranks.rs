@@ -5,7 +5,7 @@ mod support;
 
 use gpuwhy_analysis::{add_end, onset};
 use gpuwhy_model::{Call, Explanation, Finding, LifeKind, ProcessLife, Severity, Standstill, ThreadId};
-use gpuwhy_window::{Collective, FabricErrors, Host, Unusual, Window};
+use gpuwhy_window::{Collective, CommunicatorEnd, FabricErrors, Host, Unusual, Window};
 use support::*;
 
 const RANKS: u32 = 3;
@@ -420,6 +420,59 @@ fn only_the_second_is_inside(then: impl Fn(&mut Scene, u32, ThreadId)) -> Explan
             then(scene, rank, thread);
         }
     })
+}
+
+/// All ranks are in operation 50, or were: some of them gave the communicator up in it.
+fn given_up(ranks: &[u32], has_ended: bool) -> Explanation {
+    all_in_waits(|scene| {
+        let gone = |thread: ThreadId| ranks.contains(&(thread.0 - 1));
+        scene.window.standstills.retain(|one| !gone(one.thread));
+        for &rank in ranks {
+            let process = scene.window.threads[&ThreadId(rank + 1)].process;
+            let end = CommunicatorEnd { at_ns: START_NS + 2 * S + 10 * MS, op: op("ncclCommAbort") };
+            scene.window.ended_communicators.insert((7, process), end);
+            if has_ended {
+                scene.window.life.push(exit(4000 + rank, START_NS + 3 * S).into());
+            }
+        }
+    })
+}
+
+#[test]
+fn a_rank_that_gives_a_communicator_up_leaves_those_who_wait_in_it_hanging() {
+    for (has_ended, does) in [(false, "rank 1, "), (true, "ended 5.0 s before")] {
+        let explanation = given_up(&[1], has_ended);
+        let first = &explanation.findings[0];
+        assert!(
+            first.summary.starts_with("Rank 1 of 3 has given the communicator up: 2 others wait"),
+            "{explanation:#?}"
+        );
+        assert_eq!((first.culprit.as_ref().unwrap().pid, first.victims), (4001, 2), "{first:#?}");
+        let chain: Vec<&str> = first.chain.edges().map(|edge| edge.what.as_str()).collect();
+        assert!(chain.iter().any(|what| what.contains("has ended the communicator by ncclCommAbort")), "{chain:#?}");
+        assert!(chain.iter().any(|what| what.contains(does)), "{chain:#?}");
+    }
+}
+
+#[test]
+fn ranks_that_have_all_given_a_communicator_up_do_not_hang_in_it() {
+    let explanation = given_up(&[0, 1, 2], false);
+    assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
+}
+
+/// Who does not wait for the others may do without them.
+#[test]
+fn a_rank_that_does_something_else_after_the_others_have_given_up_does_not_hang() {
+    let explanation = given_up(&[1, 2], true);
+    assert!(told(&explanation).contains(&"collective-hang"), "it waits: {explanation:#?}");
+    let explanation = stuck(|scene| {
+        for rank in [1, 2] {
+            let process = scene.window.threads[&ThreadId(rank + 1)].process;
+            let end = CommunicatorEnd { at_ns: START_NS + 3 * S, op: op("ncclCommDestroy") };
+            scene.window.ended_communicators.insert((7, process), end);
+        }
+    });
+    assert!(!told(&explanation).contains(&"collective-hang"), "{explanation:#?}");
 }
 
 #[test]

@@ -139,6 +139,35 @@ fn root_ranks_that_are_all_stuck_in_an_operation_are_told_and_nobody_is_blamed()
     hangs("all_stuck", "All 3 ranks have asked for ncclAllReduce, and none is done", false);
 }
 
+#[test]
+fn root_a_rank_that_gives_a_communicator_up_while_others_wait_in_it_is_named_with_its_line() {
+    hangs("aborts", "Rank 1 of 3 has given the communicator up", true);
+}
+
+/// As a job does after a failure. Operations that were in flight are over, and nobody hangs or is late in them.
+#[test]
+fn root_ranks_that_all_abort_and_start_anew_do_not_hang() {
+    needs_root();
+    let (place, machine) = (Place::new(), Undisturbed::since_now());
+    let file = place.file();
+    let mut command = gpuwhy(&["trace", "--out", file.to_str().unwrap(), "--", "python3", "-B"]);
+    command.arg(program()).arg(place.testbed.libcuda()).arg("10").arg(place.testbed.libnccl());
+    command.args(["starts_anew", &RANKS.to_string()]);
+    let (code, _, log) = output(command);
+    assert_eq!(code, 0, "{log}");
+    let count = |sql: &str| number_so_far(&file, sql).unwrap();
+    let ended = "SELECT count(*) FROM nccl_events WHERE op = 'COMM_END' AND function = 'ncclCommAbort'";
+    assert_eq!(count(ended), RANKS as i64);
+    let after = "SELECT count(DISTINCT comm_id_hash) FROM nccl_events WHERE op = 'ALL_REDUCE' AND seq > 60";
+    assert_eq!(count(after), 2);
+    let (_, said, _) = output(gpuwhy(&["explain", file.to_str().unwrap(), "--phase", "all", "--json"]));
+    let explanation: Json = serde_json::from_str(&said).unwrap();
+    let is_wrong =
+        |finding: &&Json| is_hang(finding) || (finding["cause"] == "straggler" && finding["severity"] != "low");
+    let wrong = explanation["findings"].as_array().unwrap().iter().find(is_wrong);
+    machine.expect("nobody is blamed for an abort", wrong.map_or(Ok(()), |wrong| Err(format!("{wrong:#}"))));
+}
+
 /// Ranks come together for 300 steps of 20 ms. From then on one of them is 30 ms late.
 #[test]
 fn root_a_rank_that_becomes_late_is_told_while_the_job_runs() {

@@ -48,6 +48,8 @@ struct fake_comm {
     uint32_t captured;
     /* From this operation on, if there is one, this rank does not come out any more. */
     uint32_t stuck_from;
+    /* Nobody waits in it any more. */
+    int is_aborted;
     struct meeting *meeting;
     struct fake_comm *next;
 };
@@ -221,10 +223,11 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    // It stays where it is: another thread may wait in it.
+    __atomic_store_n(&comm->is_aborted, 1, __ATOMIC_RELEASE);
     forget(comm);
     if (comm->meeting)
         shm_unlink(comm->name);
-    free(comm);
     return ncclSuccess;
 }
 
@@ -285,6 +288,8 @@ static int is_done(const struct fake_comm *comm)
 {
     uint32_t broken_from = __atomic_load_n(&comm->meeting->broken_from, __ATOMIC_ACQUIRE);
 
+    if (__atomic_load_n(&comm->is_aborted, __ATOMIC_ACQUIRE))
+        return 1;
     if ((comm->stuck_from && comm->asked_for >= comm->stuck_from) || (broken_from && comm->asked_for >= broken_from))
         return 0;
     for (int rank = 0; rank < comm->nranks; rank++)
@@ -346,6 +351,18 @@ EXPORT ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, nccl
                                   ncclComm_t comm, cudaStream_t stream)
 {
     return enqueue(comm, ALL_REDUCE, count, type);
+}
+
+EXPORT ncclResult_t ncclAllReduceConfig(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                        ncclComm_t comm, cudaStream_t stream, const void *config)
+{
+    return enqueue(comm, ALL_REDUCE, count, type);
+}
+
+EXPORT ncclResult_t ncclBroadcastConfig(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                                        ncclComm_t comm, cudaStream_t stream, const void *config)
+{
+    return enqueue(comm, BROADCAST, count, type);
 }
 
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,

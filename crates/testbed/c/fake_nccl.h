@@ -66,6 +66,10 @@ ncclResult_t ncclScatter(const void *from, void *to, size_t count, ncclDataType_
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduceConfig(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                 ncclComm_t comm, cudaStream_t stream, const void *config);
+ncclResult_t ncclBroadcastConfig(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                                 ncclComm_t comm, cudaStream_t stream, const void *config);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 

@@ -94,7 +94,10 @@ static void operate(struct known *on, int number, int *group)
 
     switch (number % 10) {
     case 0:
-        must(ncclAllReduce(buffer, buffer, count, type, op, on->comm, stream), "ncclAllReduce");
+        if (number % 20)
+            must(ncclAllReduceConfig(buffer, buffer, count, type, op, on->comm, stream, NULL), "ncclAllReduceConfig");
+        else
+            must(ncclAllReduce(buffer, buffer, count, type, op, on->comm, stream), "ncclAllReduce");
         return tell(on, "ALL_REDUCE", count, type, op, UNKNOWN, handle, UNKNOWN, on->seq++);
     case 1:
         must(ncclAllGather(buffer, buffer, count, type, on->comm, stream), "ncclAllGather");
@@ -103,7 +106,10 @@ static void operate(struct known *on, int number, int *group)
         must(ncclReduceScatter(buffer, buffer, count, type, op, on->comm, stream), "ncclReduceScatter");
         return tell(on, "REDUCE_SCATTER", count, type, op, UNKNOWN, handle, UNKNOWN, on->seq++);
     case 3:
-        must(ncclBroadcast(buffer, buffer, count, type, root, on->comm, stream), "ncclBroadcast");
+        if (number % 20 == 3)
+            must(ncclBroadcastConfig(buffer, buffer, count, type, root, on->comm, stream, NULL), "ncclBroadcastConfig");
+        else
+            must(ncclBroadcast(buffer, buffer, count, type, root, on->comm, stream), "ncclBroadcast");
         return tell(on, "BROADCAST", count, type, UNKNOWN, root, handle, UNKNOWN, on->seq++);
     case 4:
         must(ncclBcast(buffer, count, type, root, on->comm, stream), "ncclBcast");
@@ -193,8 +199,9 @@ static int be_rank(int rank, int nranks, int rounds, ncclUniqueId ids[4], const 
         for (size_t at = 0; late_ms && at < LENGTH(on); at++)
             must(fake_nccl_wait(on[at].comm) ? ncclSystemError : ncclSuccess, "fake_nccl_wait");
     }
+    // Nobody has waited for what was asked of them.
     for (size_t at = 0; at < LENGTH(on); at++)
-        must(ncclCommDestroy(on[at].comm), "ncclCommDestroy");
+        must((at % 2 ? ncclCommAbort : ncclCommDestroy)(on[at].comm), "ncclCommAbort or ncclCommDestroy");
     // The handle may be that of one that was ended.
     must(ncclCommInitRank(&again.comm, nranks, ids[3], rank), "ncclCommInitRank");
     operate(&again, 0, &group);

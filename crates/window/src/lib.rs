@@ -14,6 +14,6 @@ pub use site::{is_own_python, is_same_origin, site_position};
 pub use stack::LoadedStack;
 pub use sums::{CallSecond, CallSum, ThreadSecond, ThreadSum};
 pub use window::{
-    Collective, Covered, Device, FabricErrors, GpuFaults, GpuHealth, GpuLinkFault, GpuLost, GpuWord, Host, Life,
-    LinkSlowed, Op, Scope, SessionFacts, Thread, Unusual, Window, Xid,
+    Collective, CommunicatorEnd, Covered, Device, FabricErrors, GpuFaults, GpuHealth, GpuLinkFault, GpuLost, GpuWord,
+    Host, Life, LinkSlowed, Op, Scope, SessionFacts, Thread, Unusual, Window, Xid,
 };

@@ -57,6 +57,8 @@ pub struct Window {
     pub memory_calls: Covered<Call>,
     /// Collective operations of which it is known who asked for them.
     pub collectives: Covered<Collective>,
+    /// Communicators that a process destroyed or aborted, by `Collective::communicator_id`.
+    pub ended_communicators: BTreeMap<(i64, ProcessId), CommunicatorEnd>,
     /// If a rank has become late in the window, this alone counts as late.
     pub unusual: Option<Unusual>,
     /// Those that calls, stretches and standstills cite; of very many, the ones in which most time passed.
@@ -299,6 +301,14 @@ pub struct Collective {
     pub done_ns: Option<u64>,
     /// How long that call took, unless it waited for a later operation as well.
     pub wait_ns: u64,
+}
+
+/// How a process gave up its part in a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommunicatorEnd {
+    pub at_ns: u64,
+    /// The call that did it.
+    pub op: OpId,
 }
 
 /// A run of the tracer, as far as it says what is missing.

@@ -6,6 +6,7 @@
 //! another operation, and one of these is so:
 //! - a rank that took part in the operations before has not asked for the last one;
 //! - ranks ask for different things in the same place of the order;
+//! - a rank has destroyed or aborted the communicator, and others still wait in it;
 //! - a rank has not asked because it waits in another communicator for those who wait for it;
 //! - a rank is still in an operation that others are done with;
 //! - all ranks have asked, and none is done after ten times the time that any operation before took.
@@ -13,7 +14,8 @@
 //! Each rank is told with the call or wait that it is in, and its line.
 //!
 //! # When it is not reported
-//! A job that is done, or does something else, has asked for its last operation on all ranks and waits for none. A rank that
+//! A job that is done, or does something else, has asked for its last operation on all ranks and waits for none. Ranks that
+//! have all given a communicator up, as a job does that starts anew after a failure, do not hang in it. A rank that
 //! was never seen in a communicator may not be traced: it is not blamed.
 //!
 //! # How to fix it
@@ -28,7 +30,7 @@ use gpuwhy_window::Collective;
 use super::{Check, Rule, advice};
 use crate::case::{JobCase, Verdict, edge, found, thread_culprit, victim};
 use crate::confidence::{self, Backing};
-use crate::hangs::{Hang, Kind, hangs, stand};
+use crate::hangs::{Hang, Kind, end_of, hangs, stand};
 use crate::places;
 use crate::situation::Situation;
 use crate::words::{duration, rounded, share};
@@ -59,6 +61,10 @@ const fn fix(kind: Kind) -> &'static [&'static str] {
             "Look at what the missing rank does instead; an exception that is caught on one rank is the usual reason.",
         ],
         Kind::Mismatch => &[ORDER],
+        Kind::Ended => &[
+            "Look at why that rank gave up: an exception, a time-out of its watchdog, an error that NCCL_DEBUG=INFO shows.",
+            "Let all ranks give up together: a time-out on each of them ends the wait for a rank that is gone.",
+        ],
         Kind::Circle => &[
             "Let all ranks use their communicators in the same order, or wait for the operations of one before the next.",
         ],
@@ -138,6 +144,7 @@ fn what(kind: Kind) -> &'static str {
     match kind {
         Kind::NeverEntered => "does not take part",
         Kind::Mismatch => "asks for something else",
+        Kind::Ended => "has given the communicator up",
         Kind::Circle => "waits in another communicator for those who wait for it",
         Kind::NeverLeft => "does not come out of an operation that others are done with",
         Kind::AllStuck => "is in it",
@@ -190,6 +197,11 @@ fn lacks(situation: &Situation<'_>, hang: &Hang<'_>, missing: &Collective) -> St
                 "{who} has not: it waits in operation {sequence} of another communicator, {op}, for those who wait here"
             )
         }
+        Kind::Ended => {
+            let end = end_of(situation, missing).and_then(|end| situation.op(end.op));
+            let call = end.map_or("a call", |op| op.name.as_str());
+            format!("{who} has ended the communicator by {call}: its last one is operation {sequence}, {op}")
+        }
         Kind::NeverLeft => format!("{who} is still in operation {sequence}, {op}, which others are done with"),
         Kind::NeverEntered | Kind::AllStuck => format!("{who} has not: its last one is operation {sequence}, {op}"),
     }
@@ -198,6 +210,7 @@ fn lacks(situation: &Situation<'_>, hang: &Hang<'_>, missing: &Collective) -> St
 /// What a rank has been doing since its last operation, in words, and where.
 fn does(situation: &Situation<'_>, one: &Collective) -> (Edge, Option<Place>) {
     let stand = stand(situation, one);
+    let exit = situation.process_id(one.thread).and_then(|process| situation.exit(process));
     let (doing, ns) = match stand.standstill {
         Some(standstill) => {
             let ns = standstill.seen_ns.saturating_sub(standstill.start_ns);
@@ -209,6 +222,10 @@ fn does(situation: &Situation<'_>, one: &Collective) -> (Edge, Option<Place>) {
                 (None, Some(reason)) => format!("has been blocked in {reason} for {}", duration(ns)),
             };
             (doing, ns)
+        }
+        None if let Some(exit) = exit => {
+            let ns = situation.window.to_ns.saturating_sub(exit.at_ns);
+            (format!("ended {} before", duration(ns)), ns)
         }
         None if stand.stacks.is_empty() => ("was not seen since".to_owned(), 0),
         None => ("was running".to_owned(), 0),

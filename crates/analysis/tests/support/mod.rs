@@ -31,6 +31,8 @@ const OPS: &[&str] = &[
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
     "ncclAllReduce",
+    "ncclCommAbort",
+    "ncclCommDestroy",
 ];
 
 pub fn op(name: &str) -> OpId {
@@ -62,6 +64,7 @@ impl Scene {
         window.kernel_work.spans.push(span);
         window.io_requests.spans.push(span);
         window.calls.spans.push(span);
+        window.collectives.spans.push(span);
         window.memory_calls.spans.push(span);
         Self { window }
     }
@@ -207,6 +210,7 @@ impl Scene {
             thread,
             op,
             communicator: 7,
+            communicator_id: 7,
             rank,
             ranks,
             sequence,

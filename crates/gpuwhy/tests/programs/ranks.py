@@ -62,6 +62,19 @@ def break_fabric(world, shards):
     synchronize(None)  # all_stuck
 
 
+def give_up(world, shards):
+    nccl.all_reduce(world, GRADIENTS)
+    nccl.library.ncclCommAbort(world)
+    time.sleep(3600)  # aborts
+
+
+def start_anew(world, job, rank):
+    """As a job does after a failure: what was in flight never comes about."""
+    nccl.all_reduce(world, GRADIENTS)
+    nccl.library.ncclCommAbort(world)
+    return nccl.join(job, rank, RANKS)
+
+
 def compute():
     end = time.thread_time() + LATE_S
     while time.thread_time() < end:  # computes
@@ -119,6 +132,7 @@ BREAKS = {
     "circle": begin_with_shards,
     "never_left": never_leave,
     "all_stuck": break_fabric,
+    "aborts": give_up,
 }
 
 
@@ -126,8 +140,10 @@ def be_rank(rank, jobs):
     signal.alarm(int(gpu.SECONDS))
     gpu.open_gpu(KERNEL_NS)
     nccl.meet_in_waits(nccl.library.fake_nccl_wait_for_all)
-    world, shards = (nccl.join(job, rank, RANKS) for job in jobs)
+    world, shards = (nccl.join(job, rank, RANKS) for job in jobs[:2])
     for step in itertools.count():
+        if step == STEP and KIND == "starts_anew":
+            world = start_anew(world, jobs[2], rank)
         if rank == RANK and step == STEP and KIND in BREAKS:
             BREAKS[KIND](world, shards)
             continue
@@ -139,7 +155,7 @@ def be_rank(rank, jobs):
 def main():
     # Programs do much else before they meet. A tracer sees a library some milliseconds after it is loaded.
     time.sleep(1)
-    jobs = [nccl.unique_id(), nccl.unique_id()]
+    jobs = [nccl.unique_id() for _ in range(3)]
     for rank in range(RANKS):
         pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
-//! Collective operations, with which rank asked for them.
+//! Collective operations, with which rank asked for them, and communicators that have ended.
 
-use gpuwhy_model::{OpId, Span, ThreadId};
-use gpuwhy_window::{Collective, Window};
+use gpuwhy_model::{OpId, ProcessId, Span, ThreadId};
+use gpuwhy_window::{Collective, CommunicatorEnd, Window};
 use rusqlite::Row;
 
 use super::source::{Source, bits, unsigned};
@@ -44,6 +44,16 @@ const REPLAYS: &str = "
     LEFT JOIN collective_waits ON collective_waits.start_ns = collective_replays.start_ns
     WHERE collective_replays.start_ns >= ?1 AND collective_replays.start_ns < ?2";
 
+const ENDS: &str = "
+    SELECT nccl_operands.start_ns, nccl_operands.comm_id_hash, threads.process_id, shapes.op_id
+    FROM nccl_operands
+    CROSS JOIN calls ON calls.start_ns = nccl_operands.start_ns
+    CROSS JOIN shapes ON shapes.id = calls.shape_id
+    CROSS JOIN threads ON threads.id = shapes.thread_id
+    WHERE nccl_operands.start_ns >= ?1 AND nccl_operands.start_ns < ?2
+      AND nccl_operands.op = 'COMM_END' AND nccl_operands.comm_id_hash IS NOT NULL
+    ORDER BY 1 LIMIT ?3";
+
 const IN_ORDER: &str = "ORDER BY 1 LIMIT ?3";
 
 /// When it was done, in files that know.
@@ -59,6 +69,24 @@ pub(super) fn load(source: &Source<'_>, window: &mut Window) -> rusqlite::Result
         let replays = if source.has("collective_replays", "seq") { REPLAYS } else { "" };
         let sql = [ASKED, done, FROM, join, WHERE, replays, IN_ORDER].join(" ");
         window.collectives = source.covered(&sql, span, MOST, collective)?;
+        load_ends(source, span, window)?;
+    }
+    Ok(())
+}
+
+/// What was in flight when a communicator ended was not done by that: a wait that returns then says nothing about it.
+fn load_ends(source: &Source<'_>, span: Span, window: &mut Window) -> rusqlite::Result<()> {
+    source.each(ENDS, [span.from_ns.cast_signed(), span.to_ns.cast_signed(), MOST as i64], |row| {
+        let end = CommunicatorEnd { at_ns: unsigned(row, 0)?, op: OpId(row.get(3)?) };
+        window.ended_communicators.insert((row.get(1)?, ProcessId(row.get(2)?)), end);
+        Ok(())
+    })?;
+    let Window { threads, ended_communicators: ended, collectives, .. } = window;
+    for one in &mut collectives.rows {
+        let end = threads.get(&one.thread).and_then(|thread| ended.get(&(one.communicator_id, thread.process)));
+        if end.is_some_and(|end| one.done_ns.is_some_and(|done_ns| done_ns >= end.at_ns)) {
+            one.done_ns = None;
+        }
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ const CLIENT: &str = "10.77.0.1";
 const SERVER: &str = "10.77.0.2";
 const PORT: &str = "9000";
 const SECONDS: &str = "5";
+/// What arrives before a link goes bad: ten steps.
+const GOOD_KBYTES: u32 = 200;
 /// Segments that are sent again on a good link before anybody has said that they came.
 const MOST_ASKED_AGAIN: i64 = 4;
 
@@ -40,12 +42,15 @@ impl Hosts {
         hosts
     }
 
-    /// From now on, so many of a hundred packets do not arrive at the client.
+    /// After some steps on a good link, so many of a hundred packets do not arrive at the client. A connection that has not
+    /// learnt yet how long answers take would stand still for seconds after the first of them.
     fn lose(&self, percent: u32) {
         let nft = format!("nsenter --net=/var/run/netns/{} nft", self.client);
         run(&format!("{nft} add table ip bad"));
         run(&format!("{nft} add chain ip bad link {{ type filter hook input priority 0 ; }}"));
-        run(&format!("{nft} add rule ip bad link tcp sport {PORT} numgen random mod 100 < {percent} drop"));
+        run(&format!(
+            "{nft} add rule ip bad link tcp sport {PORT} quota over {GOOD_KBYTES} kbytes numgen random mod 100 < {percent} drop"
+        ));
     }
 
     fn command(&self, host: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -30,6 +30,8 @@ pub struct TraceOptions {
     pub annotations: Option<PathBuf>,
     /// What those get who scrape.
     pub metrics: Option<Shared>,
+    /// What the cluster is told, second by second.
+    pub digests: Option<gpuwhy_fleet::Outbox>,
     /// Limits that are watched.
     pub alerts: Option<gpuwhy_alerts::Shared>,
 }

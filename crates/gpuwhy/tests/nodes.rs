@@ -7,20 +7,19 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 
 use gpuwhy_store::apart::on_another_host;
 use gpuwhy_testbed::Workload;
 use serde_json::{Value, json};
 use support::mounts::Mount;
-use support::{Finished, Place, counts_agree, gpuwhy, needs_root, output, small_trace, wait_until};
+use support::{Finished, Listening, Place, counts_agree, gpuwhy, needs_root, output, small_trace, wait_until};
 use tempfile::TempDir;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A host that serves a trace of its own.
 struct Host {
-    server: Child,
+    _server: Listening,
     address: String,
     file: PathBuf,
     _folder: Option<TempDir>,
@@ -44,27 +43,13 @@ impl Host {
     fn serving(file: PathBuf, options: &[String]) -> Self {
         let mut command = gpuwhy(&["dashboard", "--addr", "127.0.0.1:0", "--db", file.to_str().unwrap()]);
         command.args(options).env_remove("GPUWHY_TOKEN");
-        let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(server.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        let address = line.split("://").nth(1).and_then(|rest| rest.split('/').next());
-        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
-        // What it puts on record is taken off its hands.
-        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        Self { server, address, file, _folder: None }
+        let server = Listening::start(command);
+        Self { address: server.address.clone(), _server: server, file, _folder: None }
     }
 
     /// What lies beside its trace.
     fn files(&self) -> Vec<OsString> {
         std::fs::read_dir(self.file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }
 

@@ -55,3 +55,17 @@ record! {
         began_ns: u64 [unit("ns since epoch")];
     }
 }
+
+impl CollectiveReplay {
+    /// The order in which ranks launch such graphs.
+    pub fn order(&self) -> u64 {
+        order_of_launches(self.comm_id_hash, self.seq)
+    }
+}
+
+/// Launches of a graph have an order of their own, which counts as a communicator's. It is told apart by the last operation of
+/// the communicator in the graph, on all ranks alike.
+pub fn order_of_launches(communicator: u64, sequence: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    communicator ^ (sequence + 1).wrapping_mul(ODD)
+}

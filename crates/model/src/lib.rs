@@ -37,7 +37,7 @@ pub use annotation::Annotation;
 pub use api::{CallClass, Direction, Layer};
 pub use call::{Call, CallStats, ModuleId, OpId, ProcessId, StackId, TargetId, ThreadId, ThreadTimes, Wait};
 pub use cause::Cause;
-pub use collective::{CollectiveCapture, CollectiveReplay, CollectiveWait};
+pub use collective::{CollectiveCapture, CollectiveReplay, CollectiveWait, order_of_launches};
 pub use cost::{AgentUsage, Calibration, Rung, RungChange};
 pub use device_work::{Awaited, DeviceAction, HAD_TO_WAIT_NS};
 pub use fabric::{FabricEvent, FabricEventKind};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gpuwhy_questions::{AskError, Asked, Control, Host, Question, Traces};
+use gpuwhy_questions::{AskError, Asked, Control, FLEET_QUESTIONS, Host, NoHost, QUESTIONS, Question, Traces};
 use gpuwhy_store::{Limits, QueryError};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Refusal;
 use crate::cache::{Cache, Key};
+use crate::fleet::Fleet;
 
 /// What is told while an answer is being found: how much is done, from 0 to 1, and what.
 pub type Progress = Arc<gpuwhy_questions::Progress>;
@@ -44,6 +45,8 @@ impl Default for Bounds {
 pub struct Asker {
     files: Vec<PathBuf>,
     traces: Traces,
+    /// What is asked instead of traces.
+    fleet: Option<Fleet>,
     host: Arc<dyn Host>,
     bounds: Bounds,
     turns: Arc<Semaphore>,
@@ -60,6 +63,7 @@ impl Asker {
         Self {
             traces: Traces::new(files.clone()),
             files,
+            fleet: None,
             host,
             bounds,
             turns: Arc::new(Semaphore::new(bounds.at_once)),
@@ -69,6 +73,25 @@ impl Asker {
             cache: Cache::default(),
             stopping: CancellationToken::new(),
         }
+    }
+
+    /// One that is asked of clusters.
+    pub fn of_fleet(fleet: Fleet, bounds: Bounds) -> Self {
+        Self { fleet: Some(fleet), ..Self::new(Vec::new(), Arc::new(NoHost), bounds) }
+    }
+
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_ref()
+    }
+
+    /// What can be asked.
+    pub fn questions(&self) -> &'static [Question] {
+        if self.fleet.is_some() { FLEET_QUESTIONS } else { QUESTIONS }
+    }
+
+    /// The question of this name or alias.
+    pub fn question(&self, name: &str) -> Option<&'static Question> {
+        self.questions().iter().find(|question| question.has_name(name))
     }
 
     pub fn traces(&self) -> &Traces {
@@ -159,7 +182,8 @@ impl Asker {
     /// On the thread that waits for the disk.
     fn ask_here(&self, question: &Question, parameters: Value, control: Control) -> Result<Value, AskError> {
         let limits = Limits { time: self.bounds.time, ..Limits::default() };
-        let asked = Asked { limits, control, ..Asked::new(&self.traces, self.host.as_ref()) };
+        let fleet = self.fleet.as_ref().map(Fleet::clusters);
+        let asked = Asked { limits, control, fleet, ..Asked::new(&self.traces, self.host.as_ref()) };
         question.ask(parameters, &asked)
     }
 

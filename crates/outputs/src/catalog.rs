@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use gpuwhy_questions::{QUESTIONS, Question};
+use gpuwhy_questions::Question;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::Value;
 
 /// Every question under its name, then again under the names that published recipes use.
-pub fn tools() -> Vec<Tool> {
-    let named = QUESTIONS.iter().map(|question| tool(question, question.name));
-    let aliases = QUESTIONS.iter().flat_map(|question| question.aliases.iter().map(|alias| tool(question, alias)));
+pub fn tools(questions: &'static [Question]) -> Vec<Tool> {
+    let named = questions.iter().map(|question| tool(question, question.name));
+    let aliases = questions.iter().flat_map(|question| question.aliases.iter().map(|alias| tool(question, alias)));
     named.chain(aliases).collect()
 }
 
@@ -60,11 +60,17 @@ fn object(schema: Value) -> JsonObject {
 
 #[cfg(test)]
 mod tests {
+    use gpuwhy_questions::{FLEET_QUESTIONS, QUESTIONS};
+
     use super::*;
 
     #[test]
     fn every_tool_has_a_name_of_its_own_and_schemas_of_objects() {
-        let tools = tools();
+        [QUESTIONS, FLEET_QUESTIONS].into_iter().for_each(has_names_and_schemas);
+    }
+
+    fn has_names_and_schemas(questions: &'static [Question]) {
+        let tools = tools(questions);
         let mut names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
         names.sort();
         names.dedup();

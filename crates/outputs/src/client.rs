@@ -11,15 +11,19 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 /// Who takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One that trusts these.
+/// One that trusts these. A connection that is kept would be closed by the next time.
 pub fn trusting(trusted: &[CertificateDer<'_>]) -> ureq::Agent {
+    keeping(trusted, 0)
+}
+
+/// The same for somebody who is asked every second, over so many connections that are kept.
+pub fn keeping(trusted: &[CertificateDer<'_>], connections: usize) -> ureq::Agent {
     let trusted = trusted.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::Specific(Arc::new(trusted.collect())))
         .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
         .build();
-    // A connection that is kept would be closed by the next time.
-    let config = ureq::Agent::config_builder().max_idle_connections(0).timeout_global(Some(PATIENCE));
+    let config = ureq::Agent::config_builder().max_idle_connections(connections).timeout_global(Some(PATIENCE));
     config.tls_config(tls).build().new_agent()
 }
 

@@ -8,6 +8,7 @@
 //! | [`mcp`] | the questions as tools of an assistant, over stdio and over HTTP |
 //! | [`Nodes`] | the same questions to other hosts, and whole traces of theirs |
 //! | [`Otlp`] | numbers, records of a log and spans for an OpenTelemetry receiver, over HTTP and gRPC |
+//! | [`Push`], [`Fleet`] | tells a cluster what workers did; gathers what all of them tell |
 //! | [`Actions`] | what is done when an alert fires: a line of JSON, a webhook, a command |
 //! | `copied` | a trace as it is at one moment, in a file of its own, for somebody who takes all of it |
 //! | `clock` | when an answer was asked for and given, so that hosts can tell how far their clocks are off |
@@ -21,6 +22,7 @@ mod catalog;
 mod client;
 mod clock;
 mod copied;
+mod fleet;
 pub mod http;
 pub mod mcp;
 mod nodes;
@@ -30,6 +32,7 @@ mod refusal;
 pub use alerts::{Actions, Done};
 pub use ask::{Answer, Asker, Bounds, Progress};
 pub use clock::Clock;
+pub use fleet::{Fleet, FleetAddress, Mode, Push, PushError, Standing};
 pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
 pub use nodes::{Node, NodeError, Nodes, PORT, Reply};
 pub use otlp::{Attribute, Level, LogEntry, Otlp, OtlpSettings, Sent, SpanContext, SpanEntry, SpanLink};

@@ -46,6 +46,10 @@ pub enum Refusal {
     NotJson,
     #[error("the body is no JSON: {message}")]
     Malformed { message: String },
+    #[error("the body is not of type application/x-protobuf")]
+    NotProtobuf,
+    #[error("the body is no message of OpenTelemetry: {message}")]
+    BadMessage { message: String },
     #[error("the body has more than {most} bytes")]
     BodyTooLarge { most: usize },
     #[error("the body did not arrive in time")]
@@ -72,7 +76,8 @@ impl Refusal {
             Self::NoSuchPath => "no_such_path",
             Self::WrongMethod => "wrong_method",
             Self::NotJson => "not_json",
-            Self::Malformed { .. } | Self::BrokenBody => "malformed",
+            Self::NotProtobuf => "not_protobuf",
+            Self::Malformed { .. } | Self::BadMessage { .. } | Self::BrokenBody => "malformed",
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::SlowBody => "slow_body",
         }
@@ -90,8 +95,10 @@ impl Refusal {
             Self::ForeignHost | Self::ForeignOrigin => StatusCode::FORBIDDEN,
             Self::NoSuchPath => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TokenInUrl | Self::Malformed { .. } | Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::NotJson | Self::NotProtobuf => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TokenInUrl | Self::Malformed { .. } | Self::BadMessage { .. } | Self::BrokenBody => {
+                StatusCode::BAD_REQUEST
+            }
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
         }
     }
@@ -110,7 +117,10 @@ impl Refusal {
             Self::ForeignHost | Self::ForeignOrigin => "name the host with --allow-host when the server is started",
             Self::NoSuchPath | Self::WrongMethod => "what there is: GET /api/v1/openapi.json",
             Self::NotJson => "send a JSON object with `Content-Type: application/json`",
-            Self::Stopping | Self::Malformed { .. } | Self::BodyTooLarge { .. } => return None,
+            Self::NotProtobuf => "let the exporter send http/protobuf",
+            Self::Stopping | Self::Malformed { .. } | Self::BadMessage { .. } | Self::BodyTooLarge { .. } => {
+                return None;
+            }
             Self::SlowBody | Self::BrokenBody => return None,
         })
     }

@@ -29,6 +29,8 @@ const CLOSED: &[(&str, &str)] = &[
     ("POST", "/api/v1/sql"),
     ("POST", "/mcp"),
     ("GET", "/mcp"),
+    ("POST", "/v1/metrics"),
+    ("POST", "/v1/logs"),
     ("GET", "/api/v1/nothing"),
     ("GET", "/api"),
     ("DELETE", "/api/v1/sql"),

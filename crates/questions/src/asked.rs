@@ -1,10 +1,11 @@
 //! What a question is asked of.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gpuwhy_fleet::Clusters;
 use gpuwhy_store::{Limits, Trace};
 
 use crate::reading::Reading;
@@ -80,6 +81,8 @@ impl Default for Bulk {
 
 pub struct Asked<'a> {
     pub traces: &'a Traces,
+    /// The clusters that tell this fleet, where it is one that is asked.
+    pub fleet: Option<&'a Mutex<Clusters>>,
     pub host: &'a dyn Host,
     pub limits: Limits,
     pub bulk: Bulk,
@@ -89,7 +92,8 @@ pub struct Asked<'a> {
 impl<'a> Asked<'a> {
     /// With the usual limits, and nobody who would withdraw the question.
     pub fn new(traces: &'a Traces, host: &'a dyn Host) -> Self {
-        Self { traces, host, limits: Limits::default(), bulk: Bulk::default(), control: Control::default() }
+        let (limits, bulk, control) = Default::default();
+        Self { traces, fleet: None, host, limits, bulk, control }
     }
 
     /// Opens a part of a trace; what is read from it stops when nobody waits for the answer any more.
@@ -98,6 +102,12 @@ impl<'a> Asked<'a> {
         trace.stop_when(Arc::clone(&self.control.cancelled));
         let scope = part.scope(&trace)?;
         Reading::new(trace, scope, self.limits)
+    }
+
+    /// The clusters that tell this fleet.
+    pub fn clusters(&self) -> Result<MutexGuard<'a, Clusters>, AskError> {
+        let missing = || AskError::NotHere { message: "this is no fleet, only traces of one host".to_owned() };
+        Ok(self.fleet.ok_or_else(missing)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Fails when nobody waits for the answer any more.

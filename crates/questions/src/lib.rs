@@ -5,6 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`questions`] | one file for each question |
+//! | [`fleet`] | the same for clusters |
 //! | `question` | what a question is made of, and how it is asked with parameters as JSON |
 //! | `asked` | what it is asked of: the traces, the host, limits, whether anybody still waits for the answer |
 //! | `reading` | a part of a trace that is being read: typed rows of guarded statements |
@@ -21,6 +22,7 @@ mod basis;
 mod cited;
 mod cited_records;
 mod error;
+pub mod fleet;
 mod folded;
 mod host;
 mod kept;
@@ -35,6 +37,7 @@ pub use asked::{Asked, Bulk, Control, Progress, Traces};
 pub use basis::Basis;
 pub use cited_records::{Cited, CitedProcess, CitedRecord, cited_records};
 pub use error::AskError;
+pub use fleet::FLEET_QUESTIONS;
 pub use folded::folded;
 pub use host::{Host, NoHost};
 pub use kept::Kept;

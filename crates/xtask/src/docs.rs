@@ -5,6 +5,7 @@ mod accuracy;
 mod age;
 mod alerts;
 mod answers;
+mod fleet;
 mod metrics;
 mod overhead;
 mod performance;
@@ -24,6 +25,7 @@ const DOCUMENTS: &[Document] = &[
     Document { path: "docs/schema.md", render: || Ok(Some(gpuwhy_store::schema_markdown())) },
     Document { path: "docs/causes.md", render: || Ok(Some(gpuwhy_analysis::causes_markdown())) },
     Document { path: "docs/questions.md", render: questions::render },
+    Document { path: "docs/fleet.md", render: fleet::render },
     Document { path: "docs/alerts.md", render: alerts::render },
     Document { path: "docs/metrics.md", render: metrics::render },
     Document { path: "web/src/answers.ts", render: answers::render },

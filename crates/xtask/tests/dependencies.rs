@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "gpuwhy-apis",
     "gpuwhy-metrics",
     "gpuwhy-alerts",
+    "gpuwhy-fleet",
     "gpuwhy-window",
     "gpuwhy-testbed",
     "gpuwhy-stacks",
@@ -54,6 +55,7 @@ const MAY_ONLY: &[(&str, &[&str])] = &[
     ("gpuwhy-apis", &["gpuwhy-model"]),
     ("gpuwhy-metrics", &["gpuwhy-model"]),
     ("gpuwhy-alerts", &["gpuwhy-model", "serde", "toml"]),
+    ("gpuwhy-fleet", &["gpuwhy-model", "hashbrown", "schemars", "serde"]),
     ("gpuwhy-window", &["gpuwhy-model"]),
     ("gpuwhy-analysis", &["gpuwhy-model", "gpuwhy-window"]),
 ];

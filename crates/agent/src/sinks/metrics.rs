@@ -1,6 +1,5 @@
 //! What is scraped while the trace is taken, as a sink.
 
-mod collectives;
 mod slowest;
 
 use std::collections::VecDeque;
@@ -11,9 +10,9 @@ use gpuwhy_model::{
     Call, CallStats, Forgotten, Name, Row, RungChange, Sample, TcpEvent, ThreadTimes, Totals, WaitReason,
 };
 
+use super::collectives::Collectives;
 use super::directory::Directory;
 use super::{Opening, Request, Sink};
-use collectives::Collectives;
 use slowest::Slowest;
 
 /// So many seconds after a process has ended its series are forgotten: whoever scrapes has seen them by then.

@@ -4,6 +4,8 @@
 //! else, and what it misses is counted. To add one, write its file and its line in [`SINKS`].
 
 mod alerts;
+mod collectives;
+mod digests;
 mod directory;
 mod live_view;
 mod metrics;
@@ -24,7 +26,7 @@ use crate::options::TraceOptions;
 pub use outlet::{Backlog, Outlet};
 
 /// Every sink there is. One that nobody asks for is not opened.
-pub const SINKS: &[Open] = &[trace_file::open, live_view::open, metrics::open, alerts::open];
+pub const SINKS: &[Open] = &[trace_file::open, live_view::open, metrics::open, alerts::open, digests::open];
 
 type Open = fn(&mut Opening<'_>) -> Result<Option<Box<dyn Sink>>>;
 

@@ -3,6 +3,7 @@
 mod page;
 
 use std::io::{self, Write};
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use gpuwhy_outputs::Nodes;
-use gpuwhy_questions::{Asked, QUESTIONS, Question, Traces, find};
+use gpuwhy_questions::{Asked, QUESTIONS, Question, Traces};
 use gpuwhy_store::Limits;
 use serde_json::Value;
 
@@ -34,7 +35,13 @@ pub struct Ask {
     #[command(flatten)]
     hosts: OtherHosts,
     #[command(subcommand)]
-    chosen: Chosen,
+    chosen: Chosen<OfTraces>,
+}
+
+struct OfTraces;
+
+impl Asks for OfTraces {
+    const QUESTIONS: &'static [Question] = QUESTIONS;
 }
 
 /// Questions about a big trace take seconds, not minutes.
@@ -50,11 +57,12 @@ impl Ask {
         let host = ThisHost::default();
         let asked = Asked { limits, ..Asked::new(&traces, &host) };
         let answer = self.chosen.question.ask(self.chosen.parameters, &asked)?;
-        print(&if self.json { pretty(&answer)? } else { page::page(&answer, Width::of_output(self.wide)) })
+        page(&answer, self.json, self.wide)?;
+        Ok(ExitCode::SUCCESS)
     }
 
     fn ask_others(&self, nodes: &Nodes) -> Result<ExitCode> {
-        let Chosen { question, parameters } = &self.chosen;
+        let Chosen { question, parameters, .. } = &self.chosen;
         if question.acts {
             bail!("{} does something on this host, and is not asked of others", question.name);
         }
@@ -75,6 +83,11 @@ impl Ask {
     }
 }
 
+/// Prints an answer, for programs or for people.
+pub(super) fn page(answer: &Value, json: bool, wide: bool) -> Result<()> {
+    print(&if json { pretty(answer)? } else { page::page(answer, Width::of_output(wide)) }).map(drop)
+}
+
 fn pretty(answer: &Value) -> Result<String> {
     Ok(serde_json::to_string_pretty(answer)? + "\n")
 }
@@ -86,18 +99,30 @@ fn print(text: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One of the questions, with its parameters as the other doors get them.
-struct Chosen {
-    question: &'static Question,
-    parameters: Value,
+/// A list of questions, as subcommands.
+pub(super) trait Asks {
+    const QUESTIONS: &'static [Question];
 }
 
-impl FromArgMatches for Chosen {
+/// One of the questions, with its parameters as the other doors get them.
+pub(super) struct Chosen<A> {
+    pub question: &'static Question,
+    pub parameters: Value,
+    among: PhantomData<A>,
+}
+
+impl<A: Asks> Chosen<A> {
+    fn find(name: &str) -> Option<&'static Question> {
+        A::QUESTIONS.iter().find(|question| question.has_name(name))
+    }
+}
+
+impl<A: Asks> FromArgMatches for Chosen<A> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, given) = matches.subcommand().ok_or_else(missing)?;
-        let question = find(name).ok_or_else(missing)?;
-        Ok(Self { question, parameters: question.parameters(given)? })
+        let question = Self::find(name).ok_or_else(missing)?;
+        Ok(Self { question, parameters: question.parameters(given)?, among: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -106,9 +131,9 @@ impl FromArgMatches for Chosen {
     }
 }
 
-impl Subcommand for Chosen {
+impl<A: Asks> Subcommand for Chosen<A> {
     fn augment_subcommands(command: Command) -> Command {
-        let questions = QUESTIONS.iter().map(|question| question.command().visible_aliases(question.aliases));
+        let questions = A::QUESTIONS.iter().map(|question| question.command().visible_aliases(question.aliases));
         command.subcommands(questions).subcommand_required(true).arg_required_else_help(true)
     }
 
@@ -117,6 +142,6 @@ impl Subcommand for Chosen {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        find(name).is_some()
+        Self::find(name).is_some()
     }
 }

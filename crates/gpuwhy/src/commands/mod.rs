@@ -8,6 +8,7 @@ mod dashboard;
 pub mod demo;
 mod explain;
 mod export;
+mod fleet;
 mod mcp;
 mod merge;
 mod nodes;
@@ -36,6 +37,7 @@ pub enum Command {
     Annotate(annotate::Annotate),
     Mcp(mcp::Mcp),
     Dashboard(dashboard::Dashboard),
+    Fleet(fleet::Fleet),
     Demo(demo::Demo),
     Completions(completions::Completions),
 }
@@ -54,6 +56,7 @@ impl Command {
             Self::Annotate(command) => command.run(),
             Self::Mcp(command) => command.run(),
             Self::Dashboard(command) => command.run(),
+            Self::Fleet(command) => command.run(),
             Self::Demo(command) => command.run(),
             Self::Completions(command) => command.run(),
         }

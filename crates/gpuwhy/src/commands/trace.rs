@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use gpuwhy_agent::{CostOptions, Ended, Outcome, Signals, StackChoice, Target, TraceOptions, Watch, user_id};
 use gpuwhy_capture::{AttachPath, Layers};
+use gpuwhy_fleet::Outbox;
 use gpuwhy_metrics::Shared;
 use gpuwhy_model::{Label, Rung};
-use gpuwhy_outputs::{OtlpSettings, Plain};
+use gpuwhy_outputs::{FleetAddress, OtlpSettings, Plain, Token};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
 use super::serving::{Security, parse_address};
@@ -23,6 +24,7 @@ use gpuwhy_questions::units::{count, parse_duration, parse_share, parse_size, sh
 
 mod alerted;
 mod chains;
+mod fleet;
 mod found;
 mod lines;
 mod notified;
@@ -30,6 +32,7 @@ mod served;
 mod told;
 
 use alerted::Alerted;
+use fleet::Fleet;
 use notified::Notified;
 use served::Served;
 use told::Told;
@@ -83,6 +86,16 @@ pub struct Trace {
     /// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are heeded.
     #[arg(long, value_name = "URL", value_parser = parse_otlp)]
     otlp: Option<OtlpSettings>,
+    /// Tell a fleet (`gpuwhy fleet serve`) each second what the workers of this host do, and what holds them up when others
+    /// wait for them: https://fleet:9470. Its token is in the environment variable GPUWHY_FLEET_TOKEN.
+    #[arg(long, value_name = "URL", value_parser = parse_fleet)]
+    fleet: Option<String>,
+    /// Which cluster this host is a part of.
+    #[arg(long, value_name = "NAME", requires = "fleet", default_value = gpuwhy_fleet::UNNAMED)]
+    cluster: String,
+    /// What this host is called there [default: its host name].
+    #[arg(long, value_name = "NAME", requires = "fleet")]
+    node: Option<String>,
     /// Watch the limits in this file, and do what it says when one is broken: memory of a process, time off the CPU,
     /// how long calls take, causes that are found and more (docs/alerts.md).
     #[arg(long, value_name = "FILE")]
@@ -186,6 +199,9 @@ impl Trace {
         let settings = |address| self.security.settings(address, Plain::OnLoopback, true);
         let settings = self.serve.map(settings).transpose()?;
         let _served = settings.map(|settings| Served::doors(settings, &options.out)).transpose()?;
+        let address = self.fleet.as_deref().map(|url| self.fleet_address(url)).transpose()?;
+        let tell = |(address, outbox)| Fleet::start(address, outbox, &options.out);
+        let _fleet = address.zip(options.digests.clone()).map(tell).transpose()?;
         let signals = Signals::default();
         let title = format!("gpuwhy trace to {}", display(&options.out));
         let about = About { title, file: options.out.clone(), budget: options.cost.budget, is_kept: true };
@@ -226,6 +242,7 @@ impl Trace {
             labels: self.label.clone(),
             annotations: Some(self.annotations.clone()).filter(|folder| folder.as_os_str() != "off"),
             metrics: (self.prometheus.is_some() || self.otlp.is_some()).then(Shared::default),
+            digests: self.fleet.is_some().then(Outbox::default),
             alerts: None,
             cost: CostOptions {
                 budget: (self.budget > 0.0).then_some(self.budget),
@@ -241,6 +258,19 @@ impl Trace {
                     Stacks::All => StackChoice::All,
                 },
             },
+        })
+    }
+
+    fn fleet_address(&self, url: &str) -> Result<FleetAddress> {
+        let token = std::env::var("GPUWHY_FLEET_TOKEN").ok().map(|text| Token::new(&text)).transpose();
+        let host = || {
+            std::fs::read_to_string("/proc/sys/kernel/hostname").map_or(String::new(), |name| name.trim().to_owned())
+        };
+        Ok(FleetAddress {
+            url: url.to_owned(),
+            cluster: self.cluster.clone(),
+            node: self.node.clone().unwrap_or_else(host),
+            token: token.context("GPUWHY_FLEET_TOKEN")?,
         })
     }
 
@@ -277,6 +307,15 @@ impl Watch for Quiet {
 
 fn parse_otlp(endpoint: &str) -> Result<OtlpSettings, String> {
     OtlpSettings::new(endpoint, |name| std::env::var(name).unwrap_or_default())
+}
+
+fn parse_fleet(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/');
+    let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    match !host.is_empty() && !host.contains(['/', ' ']) {
+        true => Ok(url.to_owned()),
+        false => Err("it is no address of a fleet, such as https://fleet:9470".to_owned()),
+    }
 }
 
 fn parse_label(text: &str) -> Result<Label, String> {

@@ -15,10 +15,10 @@ def _word(value):
     return ctypes.c_uint64(value)
 
 
-def open_gpu(kernel_ns=200_000):
+def open_gpu(kernel_ns=200_000, device=0):
     """For the calling thread. Each kernel takes this long."""
     context = ctypes.c_void_p()
-    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
     driver.cuCtxSetCurrent(context)
     driver.fake_cuda_set(b"cuLaunchKernel", LAUNCH, _word(2000), 0)
     driver.fake_cuda_set(b"cuStreamSynchronize", AWAIT, _word(0), 0)

@@ -265,6 +265,34 @@ impl Finished {
     }
 }
 
+/// A server of ours and where it listens. It ends when this is dropped.
+pub struct Listening {
+    child: Child,
+    pub address: String,
+}
+
+impl Listening {
+    pub fn start(mut command: Command) -> Self {
+        command.env_remove("GPUWHY_TOKEN");
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let address = line.split("://").nth(1).and_then(|rest| rest.split('/').next());
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        // What it puts on record is taken off its hands.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        Self { child, address }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Waits until something is there, or true.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;

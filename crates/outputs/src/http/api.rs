@@ -8,7 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use gpuwhy_questions::{AskError, find};
+use gpuwhy_questions::AskError;
 use rmcp::model::Tool;
 use serde::Serialize;
 
@@ -55,8 +55,8 @@ pub struct Tools {
     tools: Vec<Tool>,
 }
 
-pub async fn list() -> Json<Tools> {
-    Json(Tools { tools: catalog::tools() })
+pub async fn list(State(doors): State<Arc<Doors>>) -> Json<Tools> {
+    Json(Tools { tools: catalog::tools(doors.asker.questions()) })
 }
 
 pub async fn tool(
@@ -76,14 +76,15 @@ pub async fn sql(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: Body
 async fn asked(doors: &Doors, name: &str, headers: &HeaderMap, body: Body) -> Response {
     let answer = answer(doors, name, headers, body).await;
     let mut response = answer.unwrap_or_else(Refusal::into_response);
-    if let Some(question) = find(name) {
+    if let Some(question) = doors.asker.question(name) {
         response.extensions_mut().get_or_insert_default::<Remark>().tool = Some(question.name.to_owned());
     }
     response
 }
 
 async fn answer(doors: &Doors, name: &str, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
-    let question = find(name).ok_or_else(|| AskError::NoQuestion { name: name.chars().take(64).collect() })?;
+    let question =
+        doors.asker.question(name).ok_or_else(|| AskError::NoQuestion { name: name.chars().take(64).collect() })?;
     let parameters = body::parameters(headers, body, &doors.patience).await?;
     let answer = doors.asker.ask(question, parameters, Arc::new(|_, _| {})).await?;
     let room = doors.rooms.take(answer.bytes)?;

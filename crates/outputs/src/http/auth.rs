@@ -102,7 +102,7 @@ impl Entrance {
 
 /// The dashboard's files hold no data, and which version this is no secret.
 fn is_open(path: &str) -> bool {
-    path == "/api/versions" || !(path.starts_with("/api") || path.starts_with("/mcp"))
+    path == "/api/versions" || !["/api", "/mcp", "/v1"].iter().any(|closed| path.starts_with(closed))
 }
 
 fn token_shown(token: &Token, headers: &HeaderMap) -> Result<bool, Refusal> {

@@ -11,7 +11,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use gpuwhy_questions::find;
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -77,14 +76,14 @@ async fn handled(doors: &Doors, request: Request) -> Result<Response, Refusal> {
     if is_first && let Ok(session) = HeaderValue::from_str(&random_hex()) {
         response.headers_mut().insert(SESSION, session);
     }
-    response.extensions_mut().insert(Remark { tool: tool(&message), refused: None });
+    response.extensions_mut().insert(Remark { tool: tool(&doors.asker, &message), refused: None });
     Ok(response)
 }
 
 /// The question that a call asks.
-fn tool(message: &Value) -> Option<String> {
+fn tool(asker: &Asker, message: &Value) -> Option<String> {
     let name = message.pointer("/params/name").filter(|_| message["method"] == "tools/call");
-    find(name?.as_str()?).map(|question| question.name.to_owned())
+    asker.question(name?.as_str()?).map(|question| question.name.to_owned())
 }
 
 fn name_of(id: &Value) -> String {

@@ -16,7 +16,7 @@ mod accept;
 mod api;
 mod audit;
 mod auth;
-mod body;
+pub(crate) mod body;
 mod chain;
 mod files;
 mod limit;
@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Asker;
 use crate::Refusal;
+use crate::fleet;
 use crate::mcp::Calls;
 
 pub(crate) use audit::Remark;
@@ -132,6 +133,8 @@ fn router(doors: Arc<Doors>) -> Router {
         .route("/api/v1/sql", post(api::sql))
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/trace", get(whole::trace))
+        .route("/v1/metrics", post(fleet::metrics))
+        .route("/v1/logs", post(fleet::logs))
         .route("/mcp", post(mcp::post))
         .fallback(files::file)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use gpuwhy_questions::{QUESTIONS, Question};
+use gpuwhy_questions::Question;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use super::Doors;
 use crate::catalog;
 
 pub async fn document(State(doors): State<Arc<Doors>>) -> Json<Value> {
-    Json(describe(doors.entrance.token.is_some()))
+    Json(describe(doors.asker.questions(), doors.entrance.token.is_some()))
 }
 
 /// Every status but 200 that a request may get, and when.
@@ -33,11 +33,11 @@ const REFUSALS: &[(&str, &str)] = &[
     ("504", "The question took too long."),
 ];
 
-fn describe(has_token: bool) -> Value {
+fn describe(questions: &[Question], has_token: bool) -> Value {
     let mut schemas = Map::new();
     schemas.insert("Error".to_owned(), error_schema());
     let mut paths = fixed_paths();
-    for question in QUESTIONS {
+    for question in questions {
         for name in std::iter::once(&question.name).chain(question.aliases) {
             paths.insert(format!("/api/v1/tools/{name}"), path_of(question, name, name, &mut schemas));
         }
@@ -180,10 +180,11 @@ fn responses(answer: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_questions::QUESTIONS;
 
     #[test]
     fn every_question_is_there_under_each_of_its_names() {
-        let document = describe(true);
+        let document = describe(QUESTIONS, true);
         for question in QUESTIONS {
             for name in std::iter::once(&question.name).chain(question.aliases) {
                 let path = &document["paths"][format!("/api/v1/tools/{name}")]["post"];
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_somewhere() {
-        let document = describe(false);
+        let document = describe(QUESTIONS, false);
         let text = document.to_string();
         for target in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(document.pointer(target).is_some(), "{target}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::request::Parts;
-use gpuwhy_questions::{AskError, Question, find};
+use gpuwhy_questions::{AskError, Question};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams, GetPromptResponse,
     Implementation, ListPromptsResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -89,7 +89,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(catalog::tools()))
+        Ok(ListToolsResult::with_all_items(catalog::tools(self.asker.questions())))
     }
 
     async fn call_tool(
@@ -98,7 +98,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let unknown = || ErrorData::invalid_params(format!("there is no tool {:?}", call.name), None);
-        let question = find(&call.name).ok_or_else(unknown)?;
+        let question = self.asker.question(&call.name).ok_or_else(unknown)?;
         let parameters = call.arguments.map_or(Value::Null, Value::Object);
         let answer = self.answered(question, parameters, context).await;
         Ok(answer.map_or_else(|refusal| refused(&refusal), |answer| told(&answer)).into())

@@ -33,7 +33,7 @@ pub fn batch(source: &Source, entries: Vec<LogEntry>, now_ns: u64) -> Batch {
     Batch::new(LOGS, count, &LogsRequest { resource_logs })
 }
 
-fn record(entry: LogEntry, now_ns: u64) -> LogRecord {
+pub fn record(entry: LogEntry, now_ns: u64) -> LogRecord {
     let (severity_number, severity_text) = match entry.level {
         Level::Info => (INFO, "INFO"),
         Level::Warn => (WARN, "WARN"),

@@ -83,6 +83,8 @@ pub struct NumberPoint {
     pub time_unix_nano: u64,
     #[prost(double, optional, tag = "4")]
     pub as_double: Option<f64>,
+    #[prost(sfixed64, optional, tag = "6")]
+    pub as_int: Option<i64>,
     #[prost(message, repeated, tag = "7")]
     pub attributes: Vec<KeyValue>,
 }

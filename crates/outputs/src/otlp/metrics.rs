@@ -67,7 +67,8 @@ fn parts(source: &Source, family: &'static Family, registry: &Registry, at_ns: u
         match series {
             Series::Number(number) => {
                 let as_double = Some(*number);
-                numbers.push(NumberPoint { start_time_unix_nano, time_unix_nano, as_double, attributes });
+                let as_int = None;
+                numbers.push(NumberPoint { start_time_unix_nano, time_unix_nano, as_double, as_int, attributes });
             }
             Series::Durations(all) => durations.push(HistogramPoint {
                 start_time_unix_nano,

@@ -6,7 +6,7 @@
 mod grpc;
 mod http;
 mod logs;
-mod messages;
+pub(crate) mod messages;
 mod metrics;
 mod queue;
 mod settings;
@@ -22,10 +22,12 @@ use std::time::{Duration, Instant};
 use gpuwhy_metrics::{Shared, families};
 use prost::Message;
 
+pub(crate) use logs::record as log_record;
 pub use logs::{Level, LogEntry};
 use messages::Response;
 pub use messages::Value as Attribute;
-use queue::{Batch, Queue};
+use queue::Queue;
+pub(crate) use queue::{Batch, LOGS, METRICS};
 pub use settings::OtlpSettings;
 use settings::Protocol;
 use source::Source;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpuwhy_model::Session;
-use gpuwhy_outputs::{Asker, Bounds, Patience, Plain, Server, Settings, TlsFiles, Token};
+use gpuwhy_outputs::{Asker, Bounds, Fleet, Patience, Plain, Server, Settings, TlsFiles, Token};
 use gpuwhy_questions::{Host, NoHost};
 use gpuwhy_store::{Options, Writer};
 use serde_json::{Value, json};
@@ -46,6 +46,8 @@ pub struct Start {
     pub patience: Patience,
     pub tls: Option<TlsFiles>,
     pub host: Arc<dyn Host>,
+    /// Clusters, which are served instead of the trace.
+    pub fleet: Option<Fleet>,
     /// Does something to the trace before it is served.
     pub prepare: fn(&Path),
 }
@@ -59,6 +61,7 @@ impl Default for Start {
             patience: Patience::default(),
             tls: None,
             host: Arc::new(NoHost),
+            fleet: None,
             prepare: |_| {},
         }
     }
@@ -77,7 +80,10 @@ impl Start {
         let folder = tempfile::tempdir().unwrap();
         let file = demo_trace(folder.path());
         (self.prepare)(&file);
-        let asker = Arc::new(Asker::new(vec![file], self.host, self.bounds));
+        let asker = Arc::new(match self.fleet {
+            Some(fleet) => Asker::of_fleet(fleet, self.bounds),
+            None => Asker::new(vec![file], self.host, self.bounds),
+        });
         let settings = Settings {
             address: "127.0.0.1:0".parse().unwrap(),
             tls: self.tls,
@@ -119,6 +125,16 @@ impl Served {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
         Reply::read(stream)
+    }
+
+    /// Sends bytes that are no text.
+    pub fn send_bytes(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let length = body.len().to_string();
+        let headers = [headers, &[("Content-Length", length.as_str())]].concat();
+        let mut bytes = request(self.address, "PUSH", path, &headers, "");
+        bytes.splice(..4, *b"POST");
+        bytes.extend_from_slice(body);
+        self.send_raw(&bytes)
     }
 
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {

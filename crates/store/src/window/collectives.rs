@@ -1,6 +1,6 @@
 //! Collective operations, with which rank asked for them, and communicators that have ended.
 
-use gpuwhy_model::{OpId, ProcessId, Span, ThreadId};
+use gpuwhy_model::{OpId, ProcessId, Span, ThreadId, order_of_launches};
 use gpuwhy_window::{Collective, CommunicatorEnd, Window};
 use rusqlite::Row;
 
@@ -96,7 +96,9 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
     let (communicator_id, sequence): (i64, u64) = (row.get(3)?, unsigned(row, 6)?);
     let replay: Option<i64> = row.get(9)?;
     let (communicator, sequence) = match replay {
-        Some(replay) => (of_graph(communicator_id, sequence), replay.cast_unsigned()),
+        Some(replay) => {
+            (order_of_launches(communicator_id.cast_unsigned(), sequence).cast_signed(), replay.cast_unsigned())
+        }
         None => (communicator_id, sequence),
     };
     Ok(Some(Collective {
@@ -113,10 +115,4 @@ fn collective(row: &Row<'_>) -> rusqlite::Result<Option<Collective>> {
         done_ns: bits(row, 10)?,
         wait_ns: unsigned(row, 11)?,
     }))
-}
-
-/// Launches of a graph have an order of their own. It is told apart by the last operation in it, on all ranks alike.
-fn of_graph(communicator: i64, sequence: u64) -> i64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    communicator ^ (sequence + 1).wrapping_mul(ODD).cast_signed()
 }

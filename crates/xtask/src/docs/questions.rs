@@ -18,7 +18,7 @@ pub fn render() -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-fn describe(text: &mut String, question: &Question) -> Result<()> {
+pub fn describe(text: &mut String, question: &Question) -> Result<()> {
     writeln!(text, "\n## {}\n\n{}", question.name, question.about())?;
     if !question.aliases.is_empty() {
         let names: Vec<String> = question.aliases.iter().map(|name| format!("`{name}`")).collect();

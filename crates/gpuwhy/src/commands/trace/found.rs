@@ -101,7 +101,8 @@ impl Found {
     }
 }
 
-fn entry(finding: &Finding, now_ns: u64) -> LogEntry {
+/// A record of a log about it.
+pub(super) fn entry(finding: &Finding, now_ns: u64) -> LogEntry {
     let text = |text: &str| Attribute::Text(text.to_owned());
     let victim = &finding.victim;
     let mut attributes: Attributes = vec![

@@ -14,8 +14,8 @@ const MOST_RANKS: usize = 1 << 14;
 pub struct Splits {
     /// By the communicator that is split, and how many operations of it came before.
     open: HashMap<(u64, u64), Vec<Part>>,
-    /// By process, its own name of the communicator, and the communicator.
-    ranks: HashMap<(ProcessId, u64, u64), u32>,
+    /// By process, its own name of the communicator, and the communicator: the rank, and of how many.
+    ranks: HashMap<(ProcessId, u64, u64), (u32, u32)>,
 }
 
 /// What one rank of the communicator that is split has said. The order is that of the ranks of those that it makes.
@@ -51,12 +51,13 @@ impl Splits {
         }
         parts.sort_unstable();
         for same in parts.chunk_by(|one, other| one.child == other.child) {
-            let ranks = (0..).zip(same);
-            self.ranks.extend(ranks.map(|(rank, part)| ((part.process, part.handle, part.child), rank)));
+            let (ranks, all) = ((0..).zip(same), same.len() as u32);
+            self.ranks.extend(ranks.map(|(rank, part)| ((part.process, part.handle, part.child), (rank, all))));
         }
     }
 
-    pub fn rank(&self, process: ProcessId, handle: u64, communicator: u64) -> Option<u32> {
+    /// The rank, and of how many.
+    pub fn rank(&self, process: ProcessId, handle: u64, communicator: u64) -> Option<(u32, u32)> {
         self.ranks.get(&(process, handle, communicator)).copied()
     }
 

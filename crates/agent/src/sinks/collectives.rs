@@ -1,20 +1,23 @@
-//! Operations of several devices, summed up by rank for those who scrape.
+//! Operations of several devices, summed up by rank: for those who scrape, and for digests.
 
 mod splits;
 
 use std::collections::BTreeMap;
 
+use gpuwhy_fleet::Part;
 use gpuwhy_metrics::{Registry, families};
 use gpuwhy_model::{
     Call, CallClass, CollectiveCapture, CollectiveReplay, CollectiveWait, Forgotten, Meaning, OwnValues, ProcessId,
 };
 use hashbrown::HashMap;
 
-use super::super::directory::Directory;
+use super::directory::Directory;
 use splits::Splits;
 
 /// So many operations are remembered until somebody waits for them; then the oldest are forgotten.
 const MOST_AWAITED: usize = 1 << 16;
+/// So many orders are followed; then all are forgotten.
+const MOST_ORDERS: usize = 1 << 12;
 
 /// What operations are called that a graph asks for when it is launched.
 const GRAPH: &str = "GRAPH";
@@ -29,6 +32,8 @@ pub struct Collectives {
     /// Who launched a graph, by start.
     launches: HashMap<u64, ProcessId>,
     splits: Splits,
+    /// How far ranks are in the orders of operations.
+    progress: HashMap<(Member, u64), Progress>,
 }
 
 /// A process as one of the ranks of a communicator.
@@ -51,6 +56,23 @@ struct Operation {
     member: Member,
     op: &'static str,
     bytes: u64,
+    place: Option<Place>,
+}
+
+/// The place of an operation in an order that all ranks have in common.
+#[derive(Clone, Copy)]
+struct Place {
+    order: u64,
+    sequence: u64,
+    ranks: Option<u32>,
+}
+
+#[derive(Default)]
+struct Progress {
+    ranks: Option<u32>,
+    operations: u64,
+    waited_ns: u64,
+    done_ns: u64,
 }
 
 impl Collectives {
@@ -67,7 +89,10 @@ impl Collectives {
             let communicator = own.value("comm_id_hash");
             let member = Member { process, communicator, handle: call.handle, rank: number(own, "rank") };
             let (op, bytes) = (own.word("op").unwrap_or_default(), call.bytes.unwrap_or(0));
-            self.ask(call.start_ns, Operation { member, op, bytes }, 1);
+            let ranks = number(own, "nranks");
+            let place = communicator.zip(own.value("seq"));
+            let place = place.map(|(order, sequence)| Place { order, sequence, ranks });
+            self.ask(call.start_ns, Operation { member, op, bytes, place }, 1);
         }
     }
 
@@ -83,7 +108,7 @@ impl Collectives {
 
     /// What is recorded in a graph is not asked for by that.
     pub fn capture(&mut self, capture: &CollectiveCapture) {
-        for Operation { member, op, bytes } in self.take(capture.start_ns) {
+        for Operation { member, op, bytes, .. } in self.take(capture.start_ns) {
             if let Some(asked) = self.asked.get_mut(&(member, op)) {
                 asked.operations = asked.operations.saturating_sub(1);
                 asked.bytes = asked.bytes.saturating_sub(bytes);
@@ -96,13 +121,42 @@ impl Collectives {
         let Some(&process) = self.launches.get(&replay.start_ns) else { return };
         let (communicator, handle) = (Some(replay.comm_id_hash), Some(replay.handle));
         let member = Member { process, communicator, handle, rank: replay.rank };
-        self.ask(replay.start_ns, Operation { member, op: GRAPH, bytes: replay.bytes }, replay.operations);
+        let place = Place { order: replay.order(), sequence: replay.replay, ranks: replay.nranks };
+        let operation = Operation { member, op: GRAPH, bytes: replay.bytes, place: Some(place) };
+        self.ask(replay.start_ns, operation, replay.operations);
     }
 
     pub fn wait(&mut self, wait: &CollectiveWait) {
-        for Operation { member, .. } in self.take(wait.start_ns) {
+        for Operation { member, place, .. } in self.take(wait.start_ns) {
             *self.waited_ns.entry(member).or_default() += wait.wait_ns;
+            if let Some(place) = place {
+                self.advance(member, place, wait);
+            }
         }
+    }
+
+    fn advance(&mut self, member: Member, place: Place, wait: &CollectiveWait) {
+        if self.progress.len() >= MOST_ORDERS {
+            self.progress.clear();
+        }
+        let progress = self.progress.entry((member, place.order)).or_default();
+        progress.ranks = place.ranks;
+        progress.operations = progress.operations.max(place.sequence + 1);
+        progress.waited_ns = progress.waited_ns.saturating_add(wait.wait_ns);
+        progress.done_ns = progress.done_ns.max(wait.done_ns);
+    }
+
+    /// The parts of a process in communicators whose ranks are known.
+    pub fn parts(&self, process: ProcessId) -> Vec<Part> {
+        let own = self.progress.iter().filter(|((member, _), _)| member.process == process);
+        let part = |((member, order), progress): (&(Member, u64), &Progress)| {
+            let split = member.handle.zip(member.communicator);
+            let split = split.and_then(|(handle, communicator)| self.splits.rank(process, handle, communicator));
+            let (rank, ranks) = member.rank.zip(progress.ranks).or(split)?;
+            let &Progress { operations, waited_ns, done_ns, .. } = progress;
+            Some(Part { communicator: *order, rank, ranks, operations, waited_ns, done_ns })
+        };
+        own.filter_map(part).collect()
     }
 
     /// What calls or launches with this start have asked for.
@@ -130,6 +184,7 @@ impl Collectives {
     pub fn forget(&mut self, forgotten: Forgotten) {
         if let Forgotten::Process(gone) = forgotten {
             self.awaited.retain(|_, operation| operation.member.process != gone);
+            self.progress.retain(|(member, _), _| member.process != gone);
             self.splits.forget(gone);
         }
     }
@@ -138,7 +193,7 @@ impl Collectives {
 fn labels(splits: &Splits, directory: &Directory, member: Member) -> Option<[String; 4]> {
     let (pid, comm) = directory.process(member.process)?;
     let communicator = member.communicator.map_or_else(String::new, |hash| format!("{hash:016x}"));
-    let split = || splits.rank(member.process, member.handle?, member.communicator?);
+    let split = || splits.rank(member.process, member.handle?, member.communicator?).map(|(rank, _)| rank);
     let rank = member.rank.or_else(split).map_or_else(String::new, |rank| rank.to_string());
     Some([pid.to_string(), comm.to_owned(), communicator, rank])
 }
@@ -259,6 +314,31 @@ mod tests {
             r#"wait_seconds_total{pid="41","0000000000000009",rank="0"} 0.25"#,
         ];
         assert_eq!(scene.told(), wanted);
+    }
+
+    #[test]
+    fn how_far_a_rank_is_and_how_long_it_waited_for_that_is_its_part() {
+        let mut scene = Scene::new();
+        let all_reduce = |scene: &mut Scene, seq| {
+            scene.calls(
+                1,
+                "ncclAllReduce",
+                1000 + seq,
+                &[("comm_id_hash", 9), ("rank", 0), ("nranks", 2), ("seq", seq)],
+            );
+        };
+        assert_eq!(scene.collectives.parts(ProcessId(1)), []);
+        (0..3).for_each(|seq| all_reduce(&mut scene, seq));
+        scene.waits(1000, 0);
+        scene.waits(1001, 70);
+        let part = Part { communicator: 9, rank: 0, ranks: 2, operations: 2, waited_ns: 70, done_ns: 1071 };
+        assert_eq!(scene.collectives.parts(ProcessId(1)), [part]);
+        scene.waits(1002, 30);
+        let part = Part { operations: 3, waited_ns: 100, ..part };
+        assert_eq!(scene.collectives.parts(ProcessId(1)), [part]);
+        assert_eq!(scene.collectives.parts(ProcessId(2)), []);
+        scene.collectives.forget(Forgotten::Process(ProcessId(1)));
+        assert_eq!(scene.collectives.parts(ProcessId(1)), []);
     }
 
     /// A key of all ranks reverses them.

@@ -1,0 +1,16 @@
+//! The cluster: what agents tell of each second, and what they are told in return.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `vocabulary` | digests as metrics of OpenTelemetry, and back; what is told in return |
+//! | `push` | tells a fleet, and hears from it |
+//! | `ingest` | takes what agents and anybody else push |
+
+mod ingest;
+mod push;
+mod vocabulary;
+
+pub use ingest::Fleet;
+pub(crate) use ingest::{logs, metrics};
+pub use push::{FleetAddress, Mode, Push, PushError};
+pub use vocabulary::Standing;

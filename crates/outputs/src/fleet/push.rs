@@ -1,0 +1,173 @@
+//! Tells a fleet what workers did, and hears how they stand among others. A fleet that is away harms nobody: what is told next
+//! contains what was missed.
+
+use std::time::{Duration, Instant};
+
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
+use gpuwhy_fleet::{Cluster, Digest};
+use prost::Message;
+use rustls_native_certs::load_native_certs;
+use thiserror::Error;
+
+use super::vocabulary::{PushAnswer, Standing, encode};
+use crate::client;
+use crate::clock::now_ns;
+use crate::http::Token;
+use crate::otlp::messages::{LogsRequest, Resource, ResourceLogs, ScopeLogs, attribute};
+use crate::otlp::{Batch, LOGS, LogEntry, METRICS, log_record};
+
+/// How long a fleet is left alone after it failed: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// For so long what a fleet said last is better than what is known here.
+const REMEMBERED: Duration = Duration::from_secs(300);
+/// What it said is news for so long.
+const FRESH: Duration = Duration::from_secs(5);
+const MOST_ANSWER: u64 = 1 << 20;
+
+/// Where a fleet is, and as whose it is told.
+#[derive(Clone)]
+pub struct FleetAddress {
+    /// `https://fleet:9470`.
+    pub url: String,
+    pub cluster: String,
+    pub node: String,
+    pub token: Option<Token>,
+}
+
+/// By whose word ranks of this host are late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The fleet's.
+    Fleet,
+    /// What the fleet said before it was away.
+    Cached,
+    /// Ranks of this host are compared with each other.
+    Local,
+    /// There is nobody to be compared with.
+    None,
+}
+
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fleet => "fleet",
+            Self::Cached => "cached",
+            Self::Local => "local",
+            Self::None => "none",
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum PushError {
+    /// It may be there later.
+    #[error("{0}")]
+    Away(String),
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub struct Push {
+    address: FleetAddress,
+    client: ureq::Agent,
+    /// What the fleet said last, and when.
+    heard: Option<(Instant, Vec<Standing>)>,
+    /// The ranks of this host among themselves.
+    here: Cluster,
+    pause: Duration,
+    not_before: Instant,
+    /// Spreads agents that failed together.
+    odd: u32,
+}
+
+impl Push {
+    pub fn new(address: FleetAddress) -> Self {
+        let client = client::keeping(&load_native_certs().certs, 1);
+        let odd = address
+            .node
+            .bytes()
+            .fold(2_166_136_261, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+        let (heard, here) = Default::default();
+        Self { address, client, heard, here, pause: FIRST_PAUSE, not_before: Instant::now(), odd }
+    }
+
+    /// Tells a second. The error is one that a person should know of once.
+    pub fn tell(&mut self, digests: &[Digest]) -> Result<(), PushError> {
+        let now_ns = now_ns();
+        self.here.take(&self.address.node, digests.to_vec(), now_ns);
+        self.here.judge(now_ns);
+        if digests.is_empty() || Instant::now() < self.not_before {
+            return Ok(());
+        }
+        let request = encode(&self.address.node, &self.address.cluster, digests);
+        let answer = self.post(&Batch::new(METRICS, digests.len() as u64, &request))?;
+        self.heard = Some((Instant::now(), answer.standings));
+        Ok(())
+    }
+
+    /// Tells what was found.
+    pub fn tell_findings(&mut self, entries: Vec<LogEntry>) -> Result<(), PushError> {
+        if entries.is_empty() || Instant::now() < self.not_before {
+            return Ok(());
+        }
+        let (count, now_ns) = (entries.len() as u64, now_ns());
+        let FleetAddress { node, cluster, .. } = &self.address;
+        let attributes = vec![attribute("host.name", node.as_str()), attribute("gpuwhy.cluster", cluster.as_str())];
+        let log_records = entries.into_iter().map(|entry| log_record(entry, now_ns)).collect();
+        let scope_logs = vec![ScopeLogs { scope: None, log_records }];
+        let resource_logs = vec![ResourceLogs { resource: Some(Resource { attributes }), scope_logs }];
+        self.post(&Batch::new(LOGS, count, &LogsRequest { resource_logs })).map(drop)
+    }
+
+    /// Ranks of this host that are late, and by whose word.
+    pub fn late(&self) -> (Mode, Vec<Standing>) {
+        let is_late = |standing: &&Standing| standing.since_ns > 0;
+        let of_fleet = self.heard.as_ref().filter(|(at, _)| at.elapsed() < REMEMBERED);
+        if let Some((at, standings)) = of_fleet {
+            let mode = if at.elapsed() < FRESH { Mode::Fleet } else { Mode::Cached };
+            return (mode, standings.iter().filter(is_late).cloned().collect());
+        }
+        let here: Vec<Standing> = self.here.told_to(&self.address.node).into_iter().map(Into::into).collect();
+        let mode = if here.is_empty() { Mode::None } else { Mode::Local };
+        (mode, here.iter().filter(is_late).cloned().collect())
+    }
+
+    fn post(&mut self, batch: &Batch) -> Result<PushAnswer, PushError> {
+        let answer = self.send(batch);
+        match &answer {
+            Ok(_) => self.pause = FIRST_PAUSE,
+            Err(_) => {
+                self.odd = self.odd.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let part = f64::from(self.odd) / f64::from(u32::MAX);
+                self.not_before = Instant::now() + self.pause.mul_f64(0.5 + part);
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        answer
+    }
+
+    fn send(&self, batch: &Batch) -> Result<PushAnswer, PushError> {
+        let url = format!("{}{}", self.address.url, batch.signal.path);
+        let request = self.client.post(url).config().http_status_as_error(false).max_redirects(0).build();
+        let request = request.header(CONTENT_TYPE, "application/x-protobuf").header(CONTENT_ENCODING, "gzip");
+        let request = match &self.address.token {
+            Some(token) => request.header(AUTHORIZATION, token.as_header()),
+            None => request,
+        };
+        let answer = request.send(&batch.body[..]).map_err(|error| PushError::Away(error.to_string()))?;
+        let status = answer.status();
+        let body = answer.into_body().into_with_config().limit(MOST_ANSWER).read_to_vec();
+        match status {
+            status if status.is_success() => {
+                let body = body.map_err(|error| PushError::Away(error.to_string()))?;
+                PushAnswer::decode(&body[..]).map_err(|error| PushError::Refused(format!("its answer: {error}")))
+            }
+            status if status.is_server_error() || status.as_u16() == 429 => Err(PushError::Away(status.to_string())),
+            status => {
+                let said = String::from_utf8_lossy(&body.unwrap_or_default()).chars().take(300).collect::<String>();
+                Err(PushError::Refused(format!("{status}: {said}")))
+            }
+        }
+    }
+}

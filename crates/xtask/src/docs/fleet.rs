@@ -1,0 +1,75 @@
+//! `docs/fleet.md` from the vocabulary of digests and the questions about clusters.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use gpuwhy_fleet::QUANTITIES;
+use gpuwhy_questions::FLEET_QUESTIONS;
+
+use super::questions;
+
+pub fn render() -> Result<Option<String>> {
+    let mut text = String::from(
+        "# The fleet
+
+One place hears all nodes of a cluster and says which one holds the others up:
+
+```console
+$ gpuwhy fleet serve --addr 0.0.0.0:9470 --token-file token --tls-cert cert.pem --tls-key key.pem
+$ sudo GPUWHY_FLEET_TOKEN=... gpuwhy trace --fleet https://fleet:9470 --cluster west      # on each node
+$ gpuwhy fleet ask stragglers --fleet https://fleet:9470 --token-file token
+```
+
+The same questions are MCP tools at `/mcp` and `POST /api/v1/tools/NAME`, behind the same token, record of requests and limits as
+[the doors](doors.md) of a trace. What is known is kept in memory: a fleet that is started anew knows again what nodes tell it within
+two seconds, and has forgotten what happened before.
+
+## Who is late
+
+Ranks leave a collective operation together and come to it apart: whoever comes last waits least. Each rank tells how many
+operations it is done with and how long it has waited for them, and ranks are compared over the same operations, the last 1.5
+seconds of them or two. No clock takes part in that, so clocks of nodes may be off by hours; a push that is lost, late or comes twice
+changes nothing, since each contains the ones before. A rank is late by as much less as it waits than half of the ranks do.
+
+It is a straggler when it is late for at least 3 % of the time, twice in a row with new operations in between, and more than is usual:
+among five ranks and more, six deviations from the middle; among fewer, three times as much as others were lately. It is one no longer
+after five seconds below half of that. At least half of the ranks of a communicator have to be heard. A node that says nothing for
+five seconds is gone, and its ranks are compared with nobody.
+
+A rank is compared with ranks, never with its own past: one that is slow from its first second is found.
+
+## What nodes are told in return
+
+The answer to each push says how the sender's ranks stand. A node whose rank is late explains the last ten seconds of its own trace
+and tells what it found, so that the answer to `stragglers` has the cause and the line. While the fleet is away a node goes by what it
+said last, for five minutes; then by its own ranks among themselves. A fleet that is away harms nobody: pauses
+between tries grow to half a minute, and the first push that it takes contains what it missed of the accounts.
+
+## What nodes tell
+
+Every second and for each process that feeds a GPU, as metrics of OpenTelemetry over HTTP (`POST /v1/metrics`, protobuf), so that any
+receiver can take them and anybody can send them. The process is the resource: `host.name`, `gpuwhy.cluster`, `process.pid`,
+`process.executable.name`, `gpuwhy.device`, and its labels as `gpuwhy.label.*`. What is found is a log record (`POST /v1/logs`), as
+[`--otlp`](metrics.md) sends it.
+
+| metric | unit | kind | attributes | what it is |
+|---|---|---|---|---|
+",
+    );
+    for quantity in QUANTITIES {
+        let attributes = quantity.attributes.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let kind = if quantity.is_sum() { "sum" } else { "gauge" };
+        let (name, unit, help) = (quantity.name, quantity.unit, quantity.help);
+        writeln!(text, "| `{name}` | `{unit}` | {kind} | {attributes} | {help} |")?;
+    }
+    text += "
+Not there yet: a store that outlasts the server and outgrows one machine, cost, jobs without collective operations, causes that
+nodes have in common, tokens for one cluster alone, pushes over gRPC, a page of the dashboard.
+
+# Questions of the fleet
+";
+    for question in FLEET_QUESTIONS {
+        questions::describe(&mut text, question)?;
+    }
+    Ok(Some(text))
+}

@@ -1,5 +1,7 @@
 //! Which rank of a communicator the others wait for, and by how much that is unusual.
 
+use std::ops::Range;
+
 use crate::account::Account;
 
 /// Ranks are compared over so much time, or so many operations if these take longer.
@@ -35,6 +37,8 @@ pub struct Comparison {
     pub ranks: Vec<Lateness>,
     /// To be later than this share of the time is unusual among these ranks now. `None` where they are few.
     pub usual_share: Option<f64>,
+    /// The two that were latest: the rank, and its share.
+    latest: [(u32, f64); 2],
 }
 
 impl Comparison {
@@ -44,7 +48,21 @@ impl Comparison {
 
     /// How late others were at the most.
     pub fn worst_of_others(&self, rank: u32) -> f64 {
-        self.ranks.iter().filter(|one| one.rank != rank).map(|one| one.share).fold(0.0, f64::max)
+        let [(first, most), (_, next)] = self.latest;
+        if first == rank { next } else { most }
+    }
+
+    pub(crate) fn new(operations: Range<u64>, span_ns: u64, usual_wait_ns: u64, ranks: Vec<Lateness>) -> Self {
+        let mut latest = [(u32::MAX, 0.0); 2];
+        for one in &ranks {
+            if one.share > latest[0].1 {
+                latest = [(one.rank, one.share), latest[0]];
+            } else if one.share > latest[1].1 {
+                latest[1] = (one.rank, one.share);
+            }
+        }
+        let Range { start: from_operations, end: to_operations } = operations;
+        Self { from_operations, to_operations, span_ns, usual_wait_ns, ranks, usual_share: None, latest }
     }
 }
 
@@ -78,7 +96,7 @@ pub fn compare(ranks: &[(u32, &Account)]) -> Option<Comparison> {
     };
     let ranks: Vec<Lateness> = waits.iter().map(lateness).collect();
     let usual_share = usual_ns(&waits, usual_wait_ns).map(|ns| ns / span_ns.max(1) as f64);
-    Some(Comparison { from_operations: from, to_operations: to, span_ns, usual_wait_ns, ranks, usual_share })
+    Some(Comparison { usual_share, ..Comparison::new(from..to, span_ns, usual_wait_ns, ranks) })
 }
 
 /// Half of the ranks have waited so long or longer: they had asked by then.

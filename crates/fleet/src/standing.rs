@@ -88,14 +88,7 @@ mod tests {
     fn comparison(at: u64, shares: &[f64]) -> Comparison {
         let ranks = (0..).zip(shares);
         let ranks = ranks.map(|(rank, &share)| Lateness { rank, late_ns: (share * S as f64) as u64, share });
-        Comparison {
-            from_operations: 25 * at,
-            to_operations: 25 * (at + 1),
-            span_ns: S,
-            usual_wait_ns: S / 2,
-            ranks: ranks.collect(),
-            usual_share: None,
-        }
+        Comparison::new(25 * at..25 * (at + 1), S, S / 2, ranks.collect())
     }
 
     /// What becomes of rank 1, second by second.
@@ -135,7 +128,8 @@ mod tests {
     fn what_is_usual_among_many_is_not_late() {
         let mut standing = Standing::default();
         for at in 0..20 {
-            let all = Comparison { usual_share: Some(0.3), ..comparison(at, &[0.0, 0.2, 0.1, 0.2, 0.1, 0.0]) };
+            let mut all = comparison(at, &[0.0, 0.2, 0.1, 0.2, 0.1, 0.0]);
+            all.usual_share = Some(0.3);
             assert_eq!(standing.see(&all.ranks[1], &all, at * S), None);
         }
     }

@@ -22,7 +22,7 @@ mod catalog;
 mod client;
 mod clock;
 mod copied;
-mod fleet;
+pub mod fleet;
 pub mod http;
 pub mod mcp;
 mod nodes;

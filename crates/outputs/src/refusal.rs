@@ -157,7 +157,7 @@ fn status_of(error: &AskError) -> StatusCode {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status(), Json(self.to_json())).into_response();
-        response.extensions_mut().insert(Remark { tool: None, refused: Some(self.code()) });
+        response.extensions_mut().insert(Remark { refused: Some(self.code()), ..Remark::default() });
         let headers = response.headers_mut();
         match self {
             Self::NoToken | Self::WrongToken => {

@@ -102,7 +102,7 @@ fn who_has_no_token_or_the_wrong_one_is_refused_and_told_so() {
 
 #[test]
 fn what_is_no_message_or_too_much_is_refused_with_the_reason() {
-    let (_, served) = serving();
+    let (_, mut served) = serving();
     let status = |headers: &[(&str, &str)], body: &[u8]| {
         let reply = served.send_bytes("/v1/metrics", headers, body);
         (reply.status, reply.code())
@@ -118,6 +118,9 @@ fn what_is_no_message_or_too_much_is_refused_with_the_reason() {
     assert_eq!(status(PROTOBUF, &vec![0; 2 << 20]), (413, "body_too_large".to_owned()));
     let empty = served.send_bytes("/v1/metrics", PROTOBUF, b"");
     assert_eq!(empty.status, 200);
+    // A push that went well is one of thousands each second.
+    let record = served.end();
+    assert_eq!((record.lines().count(), record.contains("\"status\":200")), (6, false), "{record}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod dashboard;
 mod estimates;
 mod explain;
 mod export;
+mod fleet;
 mod gpuwhy;
 mod large_trace;
 mod machine;
@@ -44,6 +45,7 @@ const LONG_PARTS: &[Part] = &[
     Part { name: "overhead", file: "overhead.json", run: overhead::run },
     Part { name: "estimates", file: "estimates.json", run: estimates::run },
     Part { name: "explain", file: "explain.json", run: explain::run },
+    Part { name: "fleet", file: "fleet.json", run: fleet::run },
     Part { name: "nodes", file: "nodes.json", run: nodes::run },
     Part { name: "export", file: "export.json", run: export::run },
     Part { name: "alerts", file: "alerts.json", run: alerts::run },

@@ -17,7 +17,7 @@ use prost::Message;
 use super::vocabulary::{PushAnswer, decode, text, whole};
 use crate::Refusal;
 use crate::clock::now_ns;
-use crate::http::{Doors, body};
+use crate::http::{Doors, Remark, body};
 use crate::otlp::messages::{LogRecord, LogsRequest, MetricsRequest, PartialSuccess, Value};
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -142,5 +142,7 @@ fn not_understood(rejected: u64) -> Option<PartialSuccess> {
 }
 
 fn answer(answer: &PushAnswer) -> Response {
-    ([(CONTENT_TYPE, PROTOBUF)], answer.encode_to_vec()).into_response()
+    let mut response = ([(CONTENT_TYPE, PROTOBUF)], answer.encode_to_vec()).into_response();
+    response.extensions_mut().insert(Remark { is_routine: true, ..Remark::default() });
+    response
 }

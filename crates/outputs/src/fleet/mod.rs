@@ -12,5 +12,5 @@ mod vocabulary;
 
 pub use ingest::Fleet;
 pub(crate) use ingest::{logs, metrics};
-pub use push::{FleetAddress, Mode, Push, PushError};
+pub use push::{FleetAddress, Mode, Push, PushError, packed, standings};
 pub use vocabulary::Standing;

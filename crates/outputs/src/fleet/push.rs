@@ -68,6 +68,20 @@ pub enum PushError {
     Refused(String),
 }
 
+/// What a node tells, as it is sent.
+pub fn packed(node: &str, cluster: &str, digests: &[Digest]) -> Vec<u8> {
+    batch(node, cluster, digests).body
+}
+
+fn batch(node: &str, cluster: &str, digests: &[Digest]) -> Batch {
+    Batch::new(METRICS, digests.len() as u64, &encode(node, cluster, digests))
+}
+
+/// How ranks stand, by the answer to a push.
+pub fn standings(answer: &[u8]) -> Vec<Standing> {
+    PushAnswer::decode(answer).map_or_else(|_| Vec::new(), |answer| answer.standings)
+}
+
 pub struct Push {
     address: FleetAddress,
     client: ureq::Agent,
@@ -100,8 +114,7 @@ impl Push {
         if digests.is_empty() || Instant::now() < self.not_before {
             return Ok(());
         }
-        let request = encode(&self.address.node, &self.address.cluster, digests);
-        let answer = self.post(&Batch::new(METRICS, digests.len() as u64, &request))?;
+        let answer = self.post(&batch(&self.address.node, &self.address.cluster, digests))?;
         self.heard = Some((Instant::now(), answer.standings));
         Ok(())
     }

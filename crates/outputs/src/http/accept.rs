@@ -16,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{Shutdown, shutdown};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -28,10 +29,20 @@ use super::patience::{Patience, Taken};
 use super::tls;
 
 /// More wait outside until one ends.
-const MOST_CONNECTIONS: usize = 256;
+pub const CONNECTIONS: usize = 256;
+/// Each node of a fleet keeps one.
+pub const CONNECTIONS_OF_FLEET: usize = 16_384;
 /// The head of a request.
 const MOST_HEAD_BYTES: usize = 32 << 10;
 const MOST_HEADERS: usize = 64;
+
+/// As many descriptors as there may be: each connection takes one.
+pub fn allow_many_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "no more connections than usual");
+    }
+}
 
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +57,14 @@ pub async fn serve(
     tls: Option<tls::Acceptor>,
     router: Router,
     patience: Patience,
+    most: usize,
     stop: CancellationToken,
     at_end: impl FnOnce(),
 ) {
     let connections = TaskTracker::new();
     let one = Connection { tls, router, patience, stop: stop.clone() };
     tokio::select! {
-        () = accept(&listener, &one, &connections) => {}
+        () = accept(&listener, &one, &connections, most) => {}
         () = stop.cancelled() => {}
     }
     // The port is free from now on, also while a child that the tracer leaves behind still holds it.
@@ -65,8 +77,8 @@ pub async fn serve(
     let _ = timeout(patience.goodbye, connections.wait()).await;
 }
 
-async fn accept(listener: &TcpListener, one: &Connection, connections: &TaskTracker) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+async fn accept(listener: &TcpListener, one: &Connection, connections: &TaskTracker, most: usize) {
+    let places = Arc::new(Semaphore::new(most));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, peer)) => {

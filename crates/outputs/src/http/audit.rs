@@ -60,6 +60,7 @@ impl Audit {
         Entry {
             log: Arc::clone(&self.log),
             start: Instant::now(),
+            is_routine: false,
             line: Line {
                 time: Timestamp::now().to_string(),
                 peer,
@@ -124,6 +125,7 @@ struct Line {
 pub struct Entry {
     log: Arc<Log>,
     start: Instant,
+    is_routine: bool,
     line: Line,
 }
 
@@ -132,6 +134,8 @@ pub struct Entry {
 pub struct Remark {
     pub tool: Option<String>,
     pub refused: Option<&'static str>,
+    /// It is one of thousands each second, and went well: nobody would read of it.
+    pub is_routine: bool,
 }
 
 impl Entry {
@@ -140,6 +144,7 @@ impl Entry {
         self.line.status = response.status().as_u16();
         if let Some(remark) = response.extensions().get::<Remark>() {
             (self.line.tool, self.line.refused) = (remark.tool.clone(), remark.refused);
+            self.is_routine = remark.is_routine;
         }
         let room = response.extensions_mut().remove::<Room>();
         response.map(|body| Body::new(Counted { body, entry: self, _room: room }))
@@ -148,6 +153,9 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.is_routine {
+            return;
+        }
         self.line.ms = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e3;
         let line = harmless(&serde_json::to_string(&self.line).unwrap_or_default()) + "\n";
         let lines = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);

@@ -76,7 +76,7 @@ async fn handled(doors: &Doors, request: Request) -> Result<Response, Refusal> {
     if is_first && let Ok(session) = HeaderValue::from_str(&random_hex()) {
         response.headers_mut().insert(SESSION, session);
     }
-    response.extensions_mut().insert(Remark { tool: tool(&doors.asker, &message), refused: None });
+    response.extensions_mut().insert(Remark { tool: tool(&doors.asker, &message), ..Remark::default() });
     Ok(response)
 }
 

@@ -39,7 +39,7 @@ impl MetricsServer {
 
     pub async fn serve(self, registry: Shared, stop: CancellationToken) {
         let router = Router::new().route("/metrics", get(metrics)).with_state(registry);
-        accept::serve(self.listener, None, router, Patience::default(), stop, || {}).await;
+        accept::serve(self.listener, None, router, Patience::default(), accept::CONNECTIONS, stop, || {}).await;
     }
 }
 

@@ -43,6 +43,7 @@ use crate::Refusal;
 use crate::fleet;
 use crate::mcp::Calls;
 
+pub use accept::allow_many_connections;
 pub(crate) use audit::Remark;
 pub use auth::Token;
 pub use metrics::MetricsServer;
@@ -119,7 +120,14 @@ impl Server {
     /// Serves until `stop` is cancelled; then questions are withdrawn and connections end.
     pub async fn serve(self, stop: CancellationToken) {
         let (router, patience) = (router(Arc::clone(&self.doors)), self.doors.patience);
-        accept::serve(self.listener, self.tls, router, patience, stop, || self.doors.asker.stop()).await;
+        let most = match self.doors.asker.fleet() {
+            Some(_) => {
+                allow_many_connections();
+                accept::CONNECTIONS_OF_FLEET
+            }
+            None => accept::CONNECTIONS,
+        };
+        accept::serve(self.listener, self.tls, router, patience, most, stop, || self.doors.asker.stop()).await;
         self.doors.audit.close();
     }
 }

@@ -58,7 +58,7 @@ fn measure(place: &Place, binary: &Path, options: &[&str]) -> Result<Value> {
 }
 
 /// User and system time of a process.
-fn cpu_seconds(pid: u32) -> Result<f64> {
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit_once(')').context("no name")?.1;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();

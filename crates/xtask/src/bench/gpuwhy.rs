@@ -43,6 +43,7 @@ pub fn timed(command: &mut Command) -> Result<(f64, f64)> {
 const TRACES: &str = "tracing ";
 
 const SERVES: &str = "serving http://";
+const HEARS: &str = "hearing nodes at http://";
 
 /// A `gpuwhy trace` of some processes, or a server. It is killed when this is dropped.
 pub struct Gpuwhy {
@@ -69,6 +70,15 @@ impl Gpuwhy {
         command.args(["dashboard", "--addr", "127.0.0.1:0", "--audit-log", "/dev/null", "--db"]).arg(file);
         let (server, said) = Self::started(&mut command, &[SERVES])?;
         let address = said.split(SERVES).nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+        Ok((server, address.to_owned()))
+    }
+
+    /// Hears nodes on this host, as many requests as there may be, and says where.
+    pub fn fleet(binary: &Path) -> Result<(Self, String)> {
+        let mut command = Command::new(binary);
+        command.args(["fleet", "serve", "--addr", "127.0.0.1:0", "--audit-log", "/dev/null", "--rate", "1000000"]);
+        let (server, said) = Self::started(&mut command, &[HEARS])?;
+        let address = said.split(HEARS).nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
         Ok((server, address.to_owned()))
     }
 

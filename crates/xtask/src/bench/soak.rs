@@ -174,7 +174,7 @@ fn bytes(file: &Path) -> u64 {
 }
 
 /// What a process has of memory now.
-fn memory_mb(pid: u32) -> Result<f64> {
+pub fn memory_mb(pid: u32) -> Result<f64> {
     Ok(status_number(pid, "VmRSS:")? as f64 * 1024.0 / 1e6)
 }
 

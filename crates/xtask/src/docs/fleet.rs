@@ -5,8 +5,10 @@ use std::fmt::Write;
 use anyhow::Result;
 use gpuwhy_fleet::QUANTITIES;
 use gpuwhy_questions::FLEET_QUESTIONS;
+use serde_json::Value;
 
 use super::questions;
+use super::results::{load, measured_on, number};
 
 pub fn render() -> Result<Option<String>> {
     let mut text = String::from(
@@ -62,6 +64,9 @@ receiver can take them and anybody can send them. The process is the resource: `
         let (name, unit, help) = (quantity.name, quantity.unit, quantity.help);
         writeln!(text, "| `{name}` | `{unit}` | {kind} | {attributes} | {help} |")?;
     }
+    if let Some(results) = load("fleet.json")? {
+        measured(&mut text, &results)?;
+    }
     text += "
 Not there yet: a store that outlasts the server and outgrows one machine, cost, jobs without collective operations, causes that
 nodes have in common, tokens for one cluster alone, pushes over gRPC, a page of the dashboard.
@@ -72,4 +77,43 @@ nodes have in common, tokens for one cluster alone, pushes over gRPC, a page of 
         questions::describe(&mut text, question)?;
     }
     Ok(Some(text))
+}
+
+fn measured(text: &mut String, results: &Value) -> Result<()> {
+    let fleet = &results["fleet"];
+    writeln!(
+        text,
+        "\n## Measured\n\n`./dev bench fleet` on {}: simulated nodes of {} ranks in jobs of {} nodes push digests of a model over \
+         real sockets to the real server, each once a second for {} s. The model runs on the same machine, so that one CPU is left to the \
+         server. Then a rank of the first job is late by {:.0} % of each of its steps of {:.2} s, several times; found is when `stragglers` \
+         names somebody.\n\n\
+         | nodes | pushes a second | bytes of a rank and second | CPUs of the server | its memory | push, median | push, 99 of 100 | \
+         ranks named although on time | found after | the right one alone |\n|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
+        measured_on(results),
+        fleet["ranks_of_node"],
+        fleet["nodes_of_job"],
+        fleet["seconds"],
+        number(&fleet["late"]) * 100.0,
+        number(&fleet["step_ns"]) / 1e9,
+    )?;
+    for count in fleet["counts"].as_array().into_iter().flatten() {
+        let found: Vec<f64> = count["found_after_s"].as_array().into_iter().flatten().map(number).collect();
+        let longest = found.iter().copied().fold(0.0, f64::max);
+        let shortest = found.iter().copied().fold(f64::INFINITY, f64::min);
+        writeln!(
+            text,
+            "| {} | {:.0} | {:.0} | {:.2} | {:.0} MB | {:.1} ms | {:.1} ms | {} | {shortest:.1} to {longest:.1} s | {} of {} |",
+            count["nodes"],
+            number(&count["pushes_a_second"]),
+            number(&count["bytes_of_rank_and_second"]),
+            number(&count["cpu"]),
+            number(&count["memory_mb"]),
+            number(&count["push_p50_us"]) / 1e3,
+            number(&count["push_p99_us"]) / 1e3,
+            count["false_alarms"],
+            count["right"],
+            found.len(),
+        )?;
+    }
+    Ok(())
 }

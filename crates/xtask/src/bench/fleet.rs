@@ -1,6 +1,8 @@
 //! What nodes take of a fleet that hears them, and how soon it knows who holds others up. Nodes are simulated; their digests are
 //! made from a model of jobs and pushed over real sockets to the real server, as agents push them.
 
+mod real;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -43,7 +45,9 @@ pub fn run(place: &Place) -> Result<Value> {
     allow_many_connections();
     let nodes = if place.quick { &NODES[..1] } else { &NODES[..] };
     let counts = nodes.iter().map(|&nodes| measure(&binary, nodes)).collect::<Result<Vec<_>>>()?;
+    let real = real::run(place, &binary)?;
     Ok(json!({
+        "real": real,
         "ranks_of_node": RANKS_OF_NODE, "nodes_of_job": NODES_OF_JOB, "step_ns": STEP_NS, "late": LATE,
         "seconds": MEASURED.as_secs(), "counts": counts,
     }))

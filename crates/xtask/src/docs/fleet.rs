@@ -83,12 +83,13 @@ fn measured(text: &mut String, results: &Value) -> Result<()> {
     let fleet = &results["fleet"];
     writeln!(
         text,
-        "\n## Measured\n\n`./dev bench fleet` on {}: simulated nodes of {} ranks in jobs of {} nodes push digests of a model over \
+        "\n## Measured\n\n{}\n\n`./dev bench fleet` on {}: simulated nodes of {} ranks in jobs of {} nodes push digests of a model over \
          real sockets to the real server, each once a second for {} s. The model runs on the same machine, so that one CPU is left to the \
          server. Then a rank of the first job is late by {:.0} % of each of its steps of {:.2} s, several times; found is when `stragglers` \
          names somebody.\n\n\
          | nodes | pushes a second | bytes of a rank and second | CPUs of the server | its memory | push, median | push, 99 of 100 | \
          ranks named although on time | found after | the right one alone |\n|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
+        with_real_tracers(&fleet["real"]),
         measured_on(results),
         fleet["ranks_of_node"],
         fleet["nodes_of_job"],
@@ -116,4 +117,29 @@ fn measured(text: &mut String, results: &Value) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn with_real_tracers(real: &Value) -> String {
+    let runs = |key: &str| real[key].as_array().cloned().unwrap_or_default();
+    let (late, healthy) = (runs("late"), runs("healthy"));
+    let are = |key: &str| late.iter().filter(|run| run[key] == true).count();
+    let mut found: Vec<f64> = late.iter().map(|run| number(&run["found_after_s"])).collect();
+    found.sort_by(f64::total_cmp);
+    let at = |index: usize| found.get(index).copied().unwrap_or(f64::NAN);
+    format!(
+        "Real tracers on {} hosts, which are network namespaces of one machine with two CPUs, and the {} ranks of a job on the fake GPU: \
+         one becomes late by {} ms. The right rank and node, and nobody else, in {} of {} runs, after {:.1} s (median; {:.1} to {:.1} s), \
+         within two of its iterations and a second in {}. In {} runs in which nobody is late, {} ranks were named.",
+        real["nodes"],
+        real["ranks"],
+        real["late_ms"],
+        are("is_right"),
+        late.len(),
+        at(found.len() / 2),
+        at(0),
+        at(found.len().saturating_sub(1)),
+        are("is_soon"),
+        healthy.len(),
+        healthy.iter().map(|run| number(&run["named"])).sum::<f64>(),
+    )
 }

@@ -109,3 +109,27 @@ fn root_a_fleet_that_is_away_harms_nobody_and_is_told_when_it_is_there() {
     drop(fleet);
     tracing.stop().check();
 }
+
+#[test]
+fn what_is_no_fleet_and_one_that_does_not_answer_are_clear_errors() {
+    for (arguments, code, words) in [
+        (&["trace", "--fleet", "fleet:9470"][..], 2, "no address of a fleet"),
+        (&["trace", "--fleet", "http://"], 2, "no address of a fleet"),
+        (&["trace", "--cluster", "west"], 2, "--fleet"),
+        (&["fleet", "serve", "--addr", "0.0.0.0:0"], 1, "without encryption"),
+        (&["fleet", "ask", "stragglers", "--fleet", "http://127.0.0.1:9"], 1, "127.0.0.1:9"),
+        (&["fleet", "ask", "findings"], 2, "findings"),
+        (&["fleet", "ask", "workers"], 2, "<NODE>"),
+    ] {
+        let mut command = gpuwhy(arguments);
+        command.env_remove("GPUWHY_TOKEN");
+        let (found, said, errors) = output(command);
+        assert!(found == code && said.is_empty() && errors.contains(words), "{arguments:?}: {found} {errors}");
+    }
+    let mut command = gpuwhy(&["trace", "--duration", "1s", "--fleet", "http://127.0.0.1:9"]);
+    let (code, _, errors) = output({
+        command.env("GPUWHY_FLEET_TOKEN", "short");
+        command
+    });
+    assert!(code == 1 && errors.contains("GPUWHY_FLEET_TOKEN"), "{errors}");
+}

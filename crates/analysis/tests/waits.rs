@@ -5,8 +5,8 @@ mod support;
 
 use gpuwhy_analysis::HIGH_CONFIDENCE;
 use gpuwhy_model::{
-    Evidence, IoRequest, IoUsage, ProcessId, Severity, TargetKind, TcpEvent, TcpEventKind, TimePart, WaitReason,
-    WorkKind,
+    CpuTaker, Evidence, IoRequest, IoUsage, ProcessId, Severity, TargetKind, TcpEvent, TcpEventKind, TimePart,
+    WaitReason, WorkKind,
 };
 use support::*;
 
@@ -38,6 +38,24 @@ fn the_process_that_had_the_cpu_most_is_blamed_for_preemption_and_not_the_last_o
     assert_eq!(finding.culprit.as_ref().map(|culprit| culprit.comm.as_str()), Some("stress"));
     assert!(finding.confidence >= HIGH_CONFIDENCE, "{}", finding.confidence);
     assert_eq!(finding.summary, "python (4711) waited 25 % of its time for a CPU that stress (1) used.");
+}
+
+#[test]
+fn who_had_a_cpu_is_told_no_further_than_it_is_on_record() {
+    let mut scene = training(|scene, thread, at| scene.stretch(thread, at, Off::runnable(4 * MS, None)));
+    let [most, other] = [scene.program(1, "cc1"), scene.program(2, "as")];
+    for stretch in &mut scene.window.stretches.rows {
+        let took = [(most, MS / 5), (other, MS / 10)];
+        stretch.taken_by = took.map(|(thread, ns)| Some(CpuTaker { thread, ns }));
+    }
+    let explanation = scene.explained();
+    let finding = only(&explanation, "cpu-preempted");
+    assert_eq!(finding.summary, "python (4711) waited 20 % of its time for a CPU that many used, cc1 (1) among them.");
+    let had = finding.chain.edges().nth(1).unwrap();
+    assert_eq!(
+        had.what,
+        "cc1 (1) and its process had that CPU for 100.0 ms of it, another process 50.0 ms; who had the rest is not on record"
+    );
 }
 
 #[test]

@@ -38,6 +38,12 @@ const USUAL_SHARE: f64 = 0.1;
 const AHEAD: u64 = 3;
 const MOST_HIDDEN: f64 = 0.2;
 
+/// A process that had less of the time than this is one of many, and not who had the CPU.
+const ONE_OF_MANY: f64 = 0.1;
+
+/// From this part on, those who are on record are all.
+const NEARLY_ALL: f64 = 0.9;
+
 fn check(case: &ThreadCase<'_, '_>) -> Verdict {
     let times = case.thread.times;
     let runqueue_ns = times.runqueue_ns.saturating_sub(times.throttled_ns).min(times.wall_ns);
@@ -68,11 +74,11 @@ fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, 
     let (name, lost) = (case.name(), percent(case.share(lost_ns)));
     let culprit = case.situation.name(most.thread);
     let taken_ns = part(known_ns, share(most.process_ns, takers.known_ns()));
-    let others = match most.processes {
-        1 => String::new(),
-        processes => format!(", {} other processes the rest", processes - 1),
-    };
-    let had = format!("{culprit} and its process had that CPU for {} of it{others}", duration(taken_ns));
+    let had = format!(
+        "{culprit} and its process had that CPU for {} of it{}",
+        duration(taken_ns),
+        others(takers, most, known_ns)
+    );
     let chain = Chain::starting(waited(case, lost_ns, takers.cited.clone())).then(edge(
         had,
         Evidence::Observed,
@@ -80,7 +86,9 @@ fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, 
         takers.cited.clone(),
     ));
     let detail = format!("ran on its CPU {} of that time", percent(share(taken_ns, lost_ns)));
-    let summary = format!("{name} waited {lost} of its time for a CPU that {culprit} used.");
+    let is_one_of_many = share(taken_ns, lost_ns) < ONE_OF_MANY;
+    let users = if is_one_of_many { format!("many used, {culprit} among them") } else { format!("{culprit} used") };
+    let summary = format!("{name} waited {lost} of its time for a CPU that {users}.");
     Draft {
         culprit: Some(thread_culprit(case.situation, most.thread, detail)),
         fix: vec![
@@ -93,6 +101,22 @@ fn taken(case: &ThreadCase<'_, '_>, takers: &Takers, most: &Most, lost_ns: u64, 
         most_severe: if is_harmless(case, lost_ns) { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
+}
+
+/// Who had what the process that took most had not. Of a long wait in which many took turns, the kernel side keeps some.
+fn others(takers: &Takers, most: &Most, known_ns: u64) -> String {
+    let named_ns = takers.named_ns();
+    let others = match most.processes.saturating_sub(1) {
+        0 => String::new(),
+        1 => ", another process".to_owned(),
+        others => format!(", {others} other processes"),
+    };
+    if share(named_ns, takers.known_ns()) >= NEARLY_ALL {
+        return if others.is_empty() { others } else { format!("{others} the rest") };
+    }
+    let others_ns = part(known_ns, share(named_ns.saturating_sub(most.process_ns), takers.known_ns()));
+    let others = if others.is_empty() { others } else { format!("{others} {}", duration(others_ns)) };
+    format!("{others}; who had the rest is not on record")
 }
 
 fn is_harmless(case: &ThreadCase<'_, '_>, lost_ns: u64) -> bool {

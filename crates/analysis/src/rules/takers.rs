@@ -54,9 +54,14 @@ impl Takers {
         }
     }
 
+    /// What those took who are on record by name.
+    pub fn named_ns(&self) -> u64 {
+        self.threads.values().fold(0, |sum, &ns| sum.saturating_add(ns))
+    }
+
     /// What others than the tracer took.
     pub fn known_ns(&self) -> u64 {
-        self.threads.values().fold(self.others_ns, |sum, &ns| sum.saturating_add(ns))
+        self.others_ns.saturating_add(self.named_ns())
     }
 
     /// The process that took most, its thread that took most, and the times of both.

@@ -152,14 +152,17 @@ impl Run {
         first.is_some_and(|first| first["cause"] == cause && (is_culprit(first) || self.is_a_neighbours(first)))
     }
 
-    /// Somebody else on this machine takes the CPU, of one rank more than of the others: true, and nothing that the scenario
-    /// is about.
+    /// Somebody else on this machine takes the CPU, of one rank more than of the others, or of whoever is waited for: true, and
+    /// nothing that the scenario is about.
     fn is_a_neighbours(&self, finding: &Value) -> bool {
         let culprit = &finding["culprit"];
         let pid = match finding["cause"].as_str() {
             Some("cpu-preempted") => culprit["pid"].as_u64(),
             Some("straggler") => culprit["detail"].as_str().and_then(pid_in),
-            _ => None,
+            _ => {
+                let last = finding["chain"].as_array().and_then(|chain| chain.last()?["what"].as_str());
+                last.and_then(|last| pid_in(last.split_once(" ran on the CPU of ")?.0))
+            }
         };
         pid.is_some_and(|pid| self.neighbours.have(pid as u32))
     }

@@ -130,6 +130,14 @@ impl Gpu {
         [share(least_ns, self.all_ns()), share(self.idle_ns.saturating_add(self.unknown_ns), self.all_ns()).min(1.0)]
     }
 
+    /// The part of its idle times that is there at least, where they are an estimate.
+    pub fn surely(&self) -> f64 {
+        if self.word.is_some() || self.idle_ns == 0 {
+            return 1.0;
+        }
+        share(self.idle_ns.saturating_sub(self.error_ns).max(self.observed_idle_ns), self.idle_ns)
+    }
+
     pub fn known_by(&self) -> Evidence {
         if self.word.is_some() {
             return Evidence::Explicit;

@@ -9,6 +9,7 @@ use crate::class::WaitClass;
 use crate::graph::{Activity, activities};
 use crate::places;
 use crate::situation::Situation;
+use crate::words::share;
 
 /// The longest idle times are looked at; the others are taken to be like them.
 const MOST_LOOKED_AT: usize = 20_000;
@@ -65,6 +66,8 @@ pub(crate) struct IdleUse {
     pub spans: Vec<Span>,
     /// The part that is inferred.
     pub inferred_ns: u64,
+    /// The part that is there at least, as it is estimated from some of the time.
+    pub surely: f64,
     /// Where it was seen running in them, and how often.
     pub stacks: Vec<(StackId, u64)>,
 }
@@ -75,11 +78,12 @@ impl IdleUse {
         let mut own: Vec<&Idle> = gpus.iter().flat_map(|gpu| &gpu.idle).filter(is_own).collect();
         let of_gpu = |gpu: &Gpu| gpu.growth * gpu.idle.iter().filter(is_own).map(|idle| idle.ns() as f64).sum::<f64>();
         let all_ns = gpus.iter().map(of_gpu).sum::<f64>() as u64;
+        let least_ns = gpus.iter().map(|gpu| gpu.surely() * of_gpu(gpu)).sum::<f64>() as u64;
         own.sort_by_key(|idle| std::cmp::Reverse(idle.ns()));
         own.truncate(MOST_LOOKED_AT);
         own.sort_by_key(|idle| idle.span.from_ns);
         let calls: Vec<&Call> = situation.window.calls.rows.iter().filter(|call| call.thread == thread).collect();
-        let mut found = Self::default();
+        let mut found = Self { surely: share(least_ns, all_ns), ..Self::default() };
         for idle in &own {
             found.add(situation, thread, idle, &calls);
         }

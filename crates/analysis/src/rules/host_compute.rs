@@ -7,6 +7,7 @@
 //!
 //! # When it is not reported
 //! What a thread computes while the GPU works costs nothing. Waits in idle times are the causes that they are waits for.
+//! Where launches are seen in bursts, idle times are an estimate; one that may as well be next to nothing is no more than low.
 //! A thread that gives the GPU many small pieces of work and hardly pauses in between is `launch-bound`.
 //!
 //! # How to fix it
@@ -16,10 +17,10 @@
 use gpuwhy_model::{Chain, Evidence, Place, Severity};
 
 use super::{Check, Rule, advice, launch_bound, lazy_load};
-use crate::case::{Draft, ThreadCase, Verdict, edge};
+use crate::case::{Draft, ThreadCase, Verdict, edge, severity_of};
 use crate::confidence::Backing;
 use crate::gpu::Did;
-use crate::words::{duration, percent};
+use crate::words::{duration, part, percent};
 
 pub const RULE: Rule = Rule {
     meanwhile: &[Did::Compute],
@@ -55,7 +56,8 @@ fn check(case: &ThreadCase<'_, '_>) -> Verdict {
 fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
     let idle = &case.thread.idle;
     let name = case.name();
-    let evidence = if idle.inferred_ns > idle.ns / 2 { Evidence::Inferred } else { Evidence::Observed };
+    let is_guessed = idle.inferred_ns > idle.ns / 2 || idle.surely < 0.5;
+    let evidence = if is_guessed { Evidence::Inferred } else { Evidence::Observed };
     let waited = format!(
         "the GPU had nothing to do for {} before {name} gave it work again ({} of the time)",
         duration(idle.ns),
@@ -83,6 +85,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         percent(case.share(lost_ns))
     );
     let notable = if case.thread.word.is_some() { NOTABLE } else { NOTABLE_ESTIMATE };
+    let is_little = severity_of(case.share(part(lost_ns, idle.surely))) == Severity::Low;
     Draft {
         culprit: Some(
             case.own_process(format!("computes {} of its time while the GPU is idle", percent(case.share(lost_ns)))),
@@ -91,7 +94,7 @@ fn tell(case: &ThreadCase<'_, '_>, lost_ns: u64) -> Draft {
         places,
         calls_affected: idle.spans.len() as u64,
         backing: Backing::SUMS,
-        most_severe: if case.share(lost_ns) < notable { Severity::Low } else { Severity::High },
+        most_severe: if is_little || case.share(lost_ns) < notable { Severity::Low } else { Severity::High },
         ..Draft::new(RULE.cause, lost_ns, summary, chain)
     }
 }

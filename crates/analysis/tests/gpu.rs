@@ -62,6 +62,28 @@ fn where_launches_are_watched_now_and_then_the_rest_is_estimated() {
     assert!(because.abs_diff(gpu.idle_ns) < gpu.idle_ns / 20, "what the host did stands for all of it: {gpu:#?}");
 }
 
+/// In the first of three looks the GPU is idle for most of the time, in the others hardly ever.
+#[test]
+fn an_idle_time_that_may_as_well_be_next_to_nothing_is_no_alarm() {
+    let mut scene = Scene::new(8 * S);
+    let thread = scene.program(4711, "python");
+    for step in 0..800 {
+        let start_ns = step * 10 * MS;
+        scene.call(thread, "cuLaunchKernel", start_ns, 5 * US);
+        scene.sync(thread, start_ns + if step < 20 { 2 * MS } else { 9 * MS - 50 * US }, MS);
+    }
+    let mut window = scene.finished();
+    window.call_seconds.iter_mut().for_each(|second| second.seen = second.calls);
+    let mut window = in_looks(window);
+    window.watched.truncate(3);
+    let last_ns = window.watched[2].to_ns;
+    window.calls.rows.retain(|call| call.op != op("cuLaunchKernel") || call.start_ns < last_ns);
+    let explanation = gpuwhy_analysis::explain(&window);
+    let finding = explanation.findings.iter().find(|finding| finding.cause == "host-compute").unwrap();
+    assert!(finding.impact.share > 0.2 && finding.severity == Severity::Low, "{finding:#?}");
+    assert!(explanation.gpus[0].interval[0] < 0.05, "{:#?}", explanation.gpus);
+}
+
 /// What is estimated of launches between two looks is counted with the later one.
 #[test]
 fn seconds_with_waits_and_without_launches_had_some() {

@@ -25,6 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tls: None,
         plain: Plain::OnLoopback,
         token: None,
+        tokens: None,
         allowed_hosts: Vec::new(),
         audit_log: Some("/dev/null".into()),
         rate: 10_000,

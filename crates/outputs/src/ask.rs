@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gpuwhy_questions::{AskError, Asked, Control, FLEET_QUESTIONS, Host, NoHost, QUESTIONS, Question, Traces};
+use gpuwhy_questions::{AskError, Asked, Control, FLEET_QUESTIONS, Granted, Host, NoHost, QUESTIONS, Question, Traces};
 use gpuwhy_store::{Limits, QueryError};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -113,15 +113,22 @@ impl Asker {
         self.stopping.cancel();
     }
 
-    /// Asks it. Dropping the future withdraws the question.
+    /// Whether no question is asked any more.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
+    /// Asks it, for somebody who may hear of the clusters that are granted. Dropping the future withdraws the question.
     pub async fn ask(
         self: &Arc<Self>,
         question: &'static Question,
         parameters: Value,
+        granted: Granted,
         progress: Progress,
     ) -> Result<Arc<Answer>, Refusal> {
         let parameters = with_integers(parameters);
-        let key = depends_on_traces(question).then(|| Key::new(question.name, &parameters, &self.files));
+        let is_kept = self.fleet.is_none() && depends_on_traces(question);
+        let key = is_kept.then(|| Key::new(question.name, &parameters, &self.files));
         let known = || key.as_ref().and_then(|key| self.cache.find(key));
         if let Some(known) = known() {
             return Ok(known);
@@ -131,7 +138,7 @@ impl Asker {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let (answer, _turn) = self.answer(turn, question, parameters, progress).await?;
+        let (answer, _turn) = self.answer(turn, question, parameters, granted, progress).await?;
         let answer = Arc::new(answer);
         if let Some(key) = key {
             self.cache.keep(key, &answer);
@@ -145,10 +152,11 @@ impl Asker {
         turn: Turn,
         question: &'static Question,
         parameters: Value,
+        granted: Granted,
         progress: Progress,
     ) -> Result<(Answer, Turn), Refusal> {
         let asker = Arc::clone(self);
-        let ask = move |cancelled| asker.ask_here(question, parameters, Control { cancelled, progress });
+        let ask = move |cancelled| asker.ask_here(question, parameters, granted, Control { cancelled, progress });
         let (answer, turn) = self.on_a_thread(turn, question.name, ask).await?;
         let value = answer.map_err(|error| self.without_folders(error))?;
         let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
@@ -180,9 +188,15 @@ impl Asker {
     }
 
     /// On the thread that waits for the disk.
-    fn ask_here(&self, question: &Question, parameters: Value, control: Control) -> Result<Value, AskError> {
+    fn ask_here(
+        &self,
+        question: &Question,
+        parameters: Value,
+        granted: Granted,
+        control: Control,
+    ) -> Result<Value, AskError> {
         let limits = Limits { time: self.bounds.time, ..Limits::default() };
-        let fleet = self.fleet.as_ref().map(Fleet::clusters);
+        let fleet = self.fleet.as_ref().map(|fleet| (fleet.clusters(), granted));
         let asked = Asked { limits, control, fleet, ..Asked::new(&self.traces, self.host.as_ref()) };
         question.ask(parameters, &asked)
     }

@@ -33,7 +33,7 @@ pub use alerts::{Actions, Done};
 pub use ask::{Answer, Asker, Bounds, Progress};
 pub use clock::Clock;
 pub use fleet::{Fleet, FleetAddress, Mode, Push, PushError, Standing};
-pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token};
+pub use http::{MetricsServer, Patience, Plain, Server, Settings, SettingsError, TlsFiles, Token, Tokens};
 pub use nodes::{Node, NodeError, Nodes, PORT, Reply};
 pub use otlp::{Attribute, Level, LogEntry, Otlp, OtlpSettings, Sent, SpanContext, SpanEntry, SpanLink};
 pub use refusal::Refusal;

@@ -30,6 +30,12 @@ pub enum Refusal {
     NoToken,
     #[error("the token is not the right one")]
     WrongToken,
+    #[error("this token is not for those who {role}")]
+    WrongRole { role: &'static str },
+    #[error("this token is not for telling of cluster {cluster:?}")]
+    ForeignCluster { cluster: String },
+    #[error("this token is for telling as node {own:?} alone")]
+    ForeignNode { own: String },
     #[error("a token has no place in a URL, where logs and histories keep it")]
     TokenInUrl,
     #[error("this server does not go by that Host")]
@@ -69,6 +75,9 @@ impl Refusal {
             Self::Stopping => "shutting_down",
             Self::NoToken => "no_token",
             Self::WrongToken => "wrong_token",
+            Self::WrongRole { .. } => "wrong_role",
+            Self::ForeignCluster { .. } => "foreign_cluster",
+            Self::ForeignNode { .. } => "foreign_node",
             Self::TokenInUrl => "token_in_url",
             Self::ForeignHost => "foreign_host",
             Self::ForeignOrigin => "foreign_origin",
@@ -93,6 +102,7 @@ impl Refusal {
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
             Self::ForeignHost | Self::ForeignOrigin => StatusCode::FORBIDDEN,
+            Self::WrongRole { .. } | Self::ForeignCluster { .. } | Self::ForeignNode { .. } => StatusCode::FORBIDDEN,
             Self::NoSuchPath => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotJson | Self::NotProtobuf => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -111,16 +121,18 @@ impl Refusal {
                 "ask for less: a smaller `limit`, a shorter time with `since` or `from` and `to`, one `pid`, fewer columns"
             }
             Self::TraceTooLarge { .. } => "ask questions of it there instead",
-            Self::Busy | Self::TooManyRequests { .. } => "wait a moment and ask again",
+            Self::Busy | Self::Stopping | Self::TooManyRequests { .. } => "wait a moment and ask again",
             Self::NoToken | Self::WrongToken => "send the server's token as `Authorization: Bearer TOKEN`",
+            Self::WrongRole { .. } | Self::ForeignCluster { .. } => {
+                "use a token with this role and cluster; the server has them in the file that it is given as --tokens"
+            }
+            Self::ForeignNode { .. } => "tell as this node (--node), or with the other's token: gpuwhy fleet token",
             Self::TokenInUrl => "send it as `Authorization: Bearer TOKEN`; this one should be replaced",
             Self::ForeignHost | Self::ForeignOrigin => "name the host with --allow-host when the server is started",
             Self::NoSuchPath | Self::WrongMethod => "what there is: GET /api/v1/openapi.json",
             Self::NotJson => "send a JSON object with `Content-Type: application/json`",
             Self::NotProtobuf => "let the exporter send http/protobuf",
-            Self::Stopping | Self::Malformed { .. } | Self::BadMessage { .. } | Self::BodyTooLarge { .. } => {
-                return None;
-            }
+            Self::Malformed { .. } | Self::BadMessage { .. } | Self::BodyTooLarge { .. } => return None,
             Self::SlowBody | Self::BrokenBody => return None,
         })
     }
@@ -166,7 +178,7 @@ impl IntoResponse for Refusal {
             Self::TooManyRequests { retry_after_s } => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            Self::Busy => {
+            Self::Busy | Self::Stopping => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gpuwhy_fleet::Clusters;
 use gpuwhy_store::{Limits, Trace};
 
+use crate::fleet::{Granted, GrantedClusters};
 use crate::reading::Reading;
 use crate::{AskError, Host, Part};
 
@@ -81,8 +82,8 @@ impl Default for Bulk {
 
 pub struct Asked<'a> {
     pub traces: &'a Traces,
-    /// The clusters that tell this fleet, where it is one that is asked.
-    pub fleet: Option<&'a Mutex<Clusters>>,
+    /// The clusters that tell this fleet, where it is one that is asked, and which of them whoever asks may hear of.
+    pub fleet: Option<(&'a Mutex<Clusters>, Granted)>,
     pub host: &'a dyn Host,
     pub limits: Limits,
     pub bulk: Bulk,
@@ -104,10 +105,11 @@ impl<'a> Asked<'a> {
         Reading::new(trace, scope, self.limits)
     }
 
-    /// The clusters that tell this fleet.
-    pub fn clusters(&self) -> Result<MutexGuard<'a, Clusters>, AskError> {
+    /// The clusters that tell this fleet, as far as whoever asks may hear of them.
+    pub fn clusters(&self) -> Result<GrantedClusters<'a>, AskError> {
         let missing = || AskError::NotHere { message: "this is no fleet, only traces of one host".to_owned() };
-        Ok(self.fleet.ok_or_else(missing)?.lock().unwrap_or_else(PoisonError::into_inner))
+        let (fleet, granted) = self.fleet.clone().ok_or_else(missing)?;
+        Ok(GrantedClusters { clusters: fleet.lock().unwrap_or_else(PoisonError::into_inner), granted })
     }
 
     /// Fails when nobody waits for the answer any more.

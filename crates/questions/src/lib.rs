@@ -37,7 +37,7 @@ pub use asked::{Asked, Bulk, Control, Progress, Traces};
 pub use basis::Basis;
 pub use cited_records::{Cited, CitedProcess, CitedRecord, cited_records};
 pub use error::AskError;
-pub use fleet::FLEET_QUESTIONS;
+pub use fleet::{FLEET_QUESTIONS, Granted};
 pub use folded::folded;
 pub use host::{Host, NoHost};
 pub use kept::Kept;

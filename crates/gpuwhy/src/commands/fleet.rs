@@ -1,13 +1,15 @@
 //! `gpuwhy fleet`: one place that hears all nodes of a cluster, and says which one holds the others up.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use gpuwhy_outputs::{Asker, Bounds, Fleet as Gathered, Nodes, Plain, Server};
+use gpuwhy_outputs::{Asker, Bounds, Fleet as Gathered, Nodes, Plain, Server, Settings, Token, Tokens};
 use gpuwhy_questions::FLEET_QUESTIONS;
 
 use super::ask::{Asks, Chosen, page};
@@ -29,6 +31,7 @@ pub struct Fleet {
 enum What {
     Serve(Serve),
     Ask(AskFleet),
+    Token(TokenOfNode),
 }
 
 /// Hear the nodes of one or several clusters (`trace --fleet`), and answer questions about them: over HTTP, over MCP, and to
@@ -38,6 +41,10 @@ struct Serve {
     /// Where to listen: 0.0.0.0:9470 for all who can reach this machine, with a token and TLS.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, default_value = "127.0.0.1:9470")]
     addr: SocketAddr,
+    /// Tokens that are each for telling or asking, for some clusters, for a time or for one node: a TOML file, which is read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
     #[command(flatten)]
     security: Security,
 }
@@ -50,7 +57,7 @@ struct AskFleet {
     fleet: String,
     /// Its token, in a file [default: the environment variable GPUWHY_TOKEN].
     #[arg(long, value_name = "FILE", global = true)]
-    token_file: Option<std::path::PathBuf>,
+    token_file: Option<PathBuf>,
     /// Print one object, as documented.
     #[arg(long, global = true)]
     json: bool,
@@ -59,6 +66,18 @@ struct AskFleet {
     wide: bool,
     #[command(subcommand)]
     chosen: Chosen<OfFleets>,
+}
+
+/// Print the token with which a node tells as itself and as no other, where the fleet has the secret in its `--tokens` as one
+/// that is `per_node`.
+#[derive(Args)]
+struct TokenOfNode {
+    /// The secret, in a file.
+    #[arg(long, value_name = "FILE")]
+    secret: PathBuf,
+    /// The node, as `trace --node` calls it.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    node: String,
 }
 
 struct OfFleets;
@@ -72,13 +91,15 @@ impl Fleet {
         match self.what {
             What::Serve(serve) => serve.run(),
             What::Ask(ask) => ask.run(),
+            What::Token(token) => token.run(),
         }
     }
 }
 
 impl Serve {
     fn run(self) -> Result<ExitCode> {
-        let settings = self.security.settings(self.addr, Plain::OnLoopback, false)?;
+        let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
+        let settings = Settings { tokens, ..self.security.settings(self.addr, Plain::OnLoopback, false)? };
         let fleet = Gathered::default();
         let asker = Arc::new(Asker::of_fleet(fleet.clone(), Bounds::default()));
         until_signal(async |stop| {
@@ -95,6 +116,13 @@ impl Serve {
             server.serve(stop).await;
             Ok(())
         })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl TokenOfNode {
+    fn run(self) -> Result<ExitCode> {
+        println!("{}", Token::read(&self.secret)?.of_node(&self.node));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -69,6 +69,7 @@ impl Security {
             tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
             plain: if self.insecure_no_tls { Plain::Anywhere } else { plain },
             token: token(self.token_file.as_deref())?,
+            tokens: None,
             allowed_hosts: self.allow_host.clone(),
             audit_log: self.audit_log.clone(),
             rate: self.rate,

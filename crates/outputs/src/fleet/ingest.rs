@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
@@ -17,8 +17,8 @@ use prost::Message;
 use super::vocabulary::{PushAnswer, decode, text, whole};
 use crate::Refusal;
 use crate::clock::now_ns;
-use crate::http::{Doors, Remark, body};
-use crate::otlp::messages::{LogRecord, LogsRequest, MetricsRequest, PartialSuccess, Value};
+use crate::http::{Doors, Grant, Remark, body};
+use crate::otlp::messages::{LogRecord, LogsRequest, MetricsRequest, PartialSuccess, ResourceLogs, Value};
 
 const PROTOBUF: &str = "application/x-protobuf";
 /// A message, unpacked.
@@ -45,12 +45,18 @@ impl Fleet {
     }
 }
 
-pub async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+pub async fn metrics(
+    State(doors): State<Arc<Doors>>,
+    Extension(grant): Extension<Grant>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
     let fleet = doors.asker.fleet().ok_or(Refusal::NoSuchPath)?;
     let request: MetricsRequest = message(&doors, &headers, body).await?;
     let decoded = decode(&request);
     let mut by_node: BTreeMap<(String, String), Vec<Digest>> = BTreeMap::new();
     for (cluster, node, digest) in decoded.digests {
+        grant.permit_telling(&cluster, Some(&node))?;
         by_node.entry((cluster, node)).or_default().push(digest);
     }
     let mut standings = Vec::new();
@@ -66,16 +72,24 @@ pub async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: 
     Ok(answer(&PushAnswer { partial_success: not_understood(decoded.not_understood), standings }))
 }
 
-pub async fn logs(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+pub async fn logs(
+    State(doors): State<Arc<Doors>>,
+    Extension(grant): Extension<Grant>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
     let fleet = doors.asker.fleet().ok_or(Refusal::NoSuchPath)?;
     let request: LogsRequest = message(&doors, &headers, body).await?;
     let (now_ns, mut refused) = (now_ns(), 0);
+    for told in &request.resource_logs {
+        let (cluster, node) = whose(told);
+        grant.permit_telling(&cluster, node.as_deref())?;
+    }
     let mut clusters = fleet.lock();
     for told in &request.resource_logs {
-        let attributes = told.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
-        let cluster = clusters.cluster(&text(attributes, "gpuwhy.cluster").unwrap_or_default());
+        let (cluster, node) = whose(told);
         let records = || told.scope_logs.iter().flat_map(|scope| &scope.log_records);
-        let (Some(cluster), Some(node)) = (cluster, text(attributes, "host.name")) else {
+        let (Some(cluster), Some(node)) = (clusters.cluster(&cluster), node) else {
             refused += records().count() as u64;
             continue;
         };
@@ -88,6 +102,12 @@ pub async fn logs(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: Bod
     }
     drop(clusters);
     Ok(answer(&PushAnswer { partial_success: not_understood(refused), standings: Vec::new() }))
+}
+
+/// Of which cluster it is told, and of which node.
+fn whose(told: &ResourceLogs) -> (String, Option<String>) {
+    let attributes = told.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
+    (text(attributes, "gpuwhy.cluster").unwrap_or_default(), text(attributes, "host.name"))
 }
 
 /// What a record says of a worker, if it is about a finding.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderValue;
 use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use gpuwhy_fleet::{Cluster, Digest};
 use prost::Message;
@@ -12,7 +13,7 @@ use thiserror::Error;
 use super::vocabulary::{PushAnswer, Standing, encode};
 use crate::client;
 use crate::clock::now_ns;
-use crate::http::Token;
+use crate::http::{NODE, Token};
 use crate::otlp::messages::{LogsRequest, Resource, ResourceLogs, ScopeLogs, attribute};
 use crate::otlp::{Batch, LOGS, LogEntry, METRICS, log_record};
 
@@ -167,6 +168,11 @@ impl Push {
         let request = match &self.address.token {
             Some(token) => request.header(AUTHORIZATION, token.as_header()),
             None => request,
+        };
+        let request = match HeaderValue::from_bytes(self.address.node.as_bytes()) {
+            Ok(node) => request.header(NODE, node),
+            // A name that no header can hold has no token of its own.
+            Err(_) => request,
         };
         let answer = request.send(&batch.body[..]).map_err(|error| PushError::Away(error.to_string()))?;
         let status = answer.status();

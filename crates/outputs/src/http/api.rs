@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use gpuwhy_questions::AskError;
 use rmcp::model::Tool;
 use serde::Serialize;
 
-use super::{Doors, Remark, body};
+use super::{Doors, Grant, Remark, body};
 use crate::{Refusal, catalog};
 
 /// Which gpuwhy this is, for clients that have yet to find out what to send. No more than that: it is open to all.
@@ -61,20 +61,26 @@ pub async fn list(State(doors): State<Arc<Doors>>) -> Json<Tools> {
 
 pub async fn tool(
     State(doors): State<Arc<Doors>>,
+    Extension(grant): Extension<Grant>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let name = name.map_or_else(|_| String::new(), |Path(name)| name);
-    asked(&doors, &name, &headers, body).await
+    asked(&doors, grant, &name, &headers, body).await
 }
 
-pub async fn sql(State(doors): State<Arc<Doors>>, headers: HeaderMap, body: Body) -> Response {
-    asked(&doors, "sql", &headers, body).await
+pub async fn sql(
+    State(doors): State<Arc<Doors>>,
+    Extension(grant): Extension<Grant>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    asked(&doors, grant, "sql", &headers, body).await
 }
 
-async fn asked(doors: &Doors, name: &str, headers: &HeaderMap, body: Body) -> Response {
-    let answer = answer(doors, name, headers, body).await;
+async fn asked(doors: &Doors, grant: Grant, name: &str, headers: &HeaderMap, body: Body) -> Response {
+    let answer = answer(doors, grant, name, headers, body).await;
     let mut response = answer.unwrap_or_else(Refusal::into_response);
     if let Some(question) = doors.asker.question(name) {
         response.extensions_mut().get_or_insert_default::<Remark>().tool = Some(question.name.to_owned());
@@ -82,11 +88,11 @@ async fn asked(doors: &Doors, name: &str, headers: &HeaderMap, body: Body) -> Re
     response
 }
 
-async fn answer(doors: &Doors, name: &str, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
+async fn answer(doors: &Doors, grant: Grant, name: &str, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
     let question =
         doors.asker.question(name).ok_or_else(|| AskError::NoQuestion { name: name.chars().take(64).collect() })?;
     let parameters = body::parameters(headers, body, &doors.patience).await?;
-    let answer = doors.asker.ask(question, parameters, Arc::new(|_, _| {})).await?;
+    let answer = doors.asker.ask(question, parameters, grant.clusters, Arc::new(|_, _| {})).await?;
     let room = doors.rooms.take(answer.bytes)?;
     let mut response = Json(&answer.value).into_response();
     response.extensions_mut().insert(room);

@@ -56,7 +56,7 @@ impl Audit {
     }
 
     /// Opens the entry of a request. It is written when the entry is dropped.
-    pub fn entry(&self, peer: IpAddr, method: &Method, path: &str, authenticated: bool) -> Entry {
+    pub fn entry(&self, peer: IpAddr, method: &Method, path: &str, token: Option<&str>) -> Entry {
         Entry {
             log: Arc::clone(&self.log),
             start: Instant::now(),
@@ -70,7 +70,8 @@ impl Audit {
                 status: CLIENT_LEFT,
                 bytes: 0,
                 ms: 0.0,
-                authenticated,
+                authenticated: token.is_some(),
+                token: token.map(str::to_owned),
                 refused: None,
             },
         }
@@ -119,6 +120,8 @@ struct Line {
     bytes: u64,
     ms: f64,
     authenticated: bool,
+    /// What the token is called.
+    token: Option<String>,
     refused: Option<&'static str>,
 }
 
@@ -213,7 +216,7 @@ mod tests {
     }
 
     fn entry(audit: &Audit, path: &str) -> Entry {
-        audit.entry("127.0.0.1".parse().unwrap(), &Method::GET, path, false)
+        audit.entry("127.0.0.1".parse().unwrap(), &Method::GET, path, None)
     }
 
     #[test]

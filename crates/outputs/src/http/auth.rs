@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, AsHeaderName, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Uri};
-use subtle::ConstantTimeEq;
+use axum::http::{HeaderMap, Uri};
 
 use super::SettingsError;
+use super::grants::{Grant, Grants};
 use crate::Refusal;
 
 /// What clients have to know. It is never printed.
@@ -36,28 +36,36 @@ impl Token {
         format!("Bearer {}", self.0)
     }
 
-    /// Takes the same time wherever the first difference is.
-    fn is(&self, given: &str) -> bool {
-        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 }
 
 pub struct Entrance {
-    pub token: Option<Token>,
+    pub grants: Grants,
     pub allowed_hosts: Vec<String>,
 }
 
 impl Entrance {
-    /// Whether it may enter: if so, whether it has shown the token.
-    pub fn admit(&self, uri: &Uri, headers: &HeaderMap, reached_at: IpAddr) -> Result<bool, Refusal> {
+    /// Whether it may enter: if so, what it may do here.
+    pub fn admit(&self, uri: &Uri, headers: &HeaderMap, reached_at: IpAddr) -> Result<Grant, Refusal> {
         refuse_token_in_url(uri)?;
         let host = self.host(uri, headers, reached_at)?;
         self.refuse_foreign_pages(headers, &host)?;
-        match &self.token {
-            None => Ok(false),
-            Some(_) if is_open(uri.path()) => Ok(false),
-            Some(token) => token_shown(token, headers),
+        match self.grants.are_open() || is_open(uri.path()) {
+            true => Ok(Grant::everything()),
+            false => self.grant(headers),
         }
+    }
+
+    /// What the token is good for that it shows.
+    fn grant(&self, headers: &HeaderMap) -> Result<Grant, Refusal> {
+        if !headers.contains_key(AUTHORIZATION) {
+            return Err(Refusal::NoToken);
+        }
+        let shown = only(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
+        let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        token.and_then(|token| self.grants.of(token, headers)).ok_or(Refusal::WrongToken)
     }
 
     /// The name it is called by. A page that had its own name resolved to this machine still sends its own name.
@@ -105,21 +113,10 @@ fn is_open(path: &str) -> bool {
     path == "/api/versions" || !["/api", "/mcp", "/v1"].iter().any(|closed| path.starts_with(closed))
 }
 
-fn token_shown(token: &Token, headers: &HeaderMap) -> Result<bool, Refusal> {
-    if !headers.contains_key(AUTHORIZATION) {
-        return Err(Refusal::NoToken);
-    }
-    let given = only(headers, AUTHORIZATION).and_then(|value| value.split_once(' '));
-    match given {
-        Some((scheme, given)) if scheme.eq_ignore_ascii_case("bearer") && token.is(given.trim()) => Ok(true),
-        _ => Err(Refusal::WrongToken),
-    }
-}
-
 /// The value of a header that is there once: of two, nobody knows which one another program would believe.
-fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+pub(super) fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
+    let value = std::str::from_utf8(values.next()?.as_bytes()).ok()?;
     values.next().is_none().then_some(value)
 }
 
@@ -149,21 +146,24 @@ fn decoded(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
     fn admit(uri: &str, headers: &[(HeaderName, &str)]) -> Result<bool, &'static str> {
-        let entrance =
-            Entrance { token: Some(Token::new(TOKEN).unwrap()), allowed_hosts: vec!["gpu7.example".to_owned()] };
+        let entrance = Entrance {
+            grants: Grants::new(Some(&Token::new(TOKEN).unwrap()), None),
+            allowed_hosts: vec!["gpu7.example".to_owned()],
+        };
         let mut all = HeaderMap::new();
         for (name, value) in headers {
             all.append(name, HeaderValue::from_str(value).unwrap());
         }
         let reached_at = "10.0.0.7".parse().unwrap();
-        entrance.admit(&uri.parse().unwrap(), &all, reached_at).map_err(|refusal| refusal.code())
+        let admitted = entrance.admit(&uri.parse().unwrap(), &all, reached_at);
+        admitted.map(|grant| grant.token.is_some()).map_err(|refusal| refusal.code())
     }
 
     fn with_token(uri: &str, headers: &[(HeaderName, &str)]) -> Result<bool, &'static str> {

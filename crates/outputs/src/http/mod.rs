@@ -6,6 +6,7 @@
 //! | `settings` | where to listen and what is demanded of clients; refuses what would be open to all |
 //! | `accept`, `tls`, `patience` | connections: how many, encrypted, and never for ever |
 //! | `chain` | the way of a request: `auth`, `audit`, `limit`, then a route |
+//! | `grants`, `tokens` | what a token is good for; the file that tells of many |
 //! | `api`, `openapi`, `body` | the questions as paths |
 //! | `whole` | a trace as a whole |
 //! | `mcp` | the questions as tools |
@@ -19,6 +20,7 @@ mod auth;
 pub(crate) mod body;
 mod chain;
 mod files;
+mod grants;
 mod limit;
 mod mcp;
 mod metrics;
@@ -26,6 +28,7 @@ mod openapi;
 mod patience;
 mod settings;
 mod tls;
+mod tokens;
 mod whole;
 
 use std::net::SocketAddr;
@@ -46,9 +49,11 @@ use crate::mcp::Calls;
 pub use accept::allow_many_connections;
 pub(crate) use audit::Remark;
 pub use auth::Token;
+pub(crate) use grants::{Grant, NODE};
 pub use metrics::MetricsServer;
 pub use patience::Patience;
 pub use settings::{Plain, Settings, SettingsError, TlsFiles};
+pub use tokens::Tokens;
 
 /// What all requests share.
 pub(crate) struct Doors {
@@ -94,10 +99,11 @@ impl Server {
         let cannot_bind = |source| SettingsError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_bind)?;
         let address = listener.local_addr().map_err(cannot_bind)?;
+        let grants = grants::Grants::new(settings.token.as_ref(), settings.tokens);
         let doors = Doors {
             mcp,
             asker,
-            entrance: auth::Entrance { token: settings.token, allowed_hosts: settings.allowed_hosts },
+            entrance: auth::Entrance { grants, allowed_hosts: settings.allowed_hosts },
             audit,
             rate: limit::Rate::new(settings.rate),
             rooms: limit::Rooms::new(),

@@ -12,14 +12,14 @@ use super::Doors;
 use crate::catalog;
 
 pub async fn document(State(doors): State<Arc<Doors>>) -> Json<Value> {
-    Json(describe(doors.asker.questions(), doors.entrance.token.is_some()))
+    Json(describe(doors.asker.questions(), !doors.entrance.grants.are_open()))
 }
 
 /// Every status but 200 that a request may get, and when.
 const REFUSALS: &[(&str, &str)] = &[
     ("400", "The request is malformed, a parameter is wrong, or a token is in the URL."),
-    ("401", "The token is missing or wrong."),
-    ("403", "The Host or the Origin is not one of this server's."),
+    ("401", "The token is missing, wrong or has expired."),
+    ("403", "The Host or the Origin is not one of this server's, or the token is not for this."),
     ("404", "There is no such question, trace, record or path."),
     ("405", "The path does not take the method."),
     ("408", "The body did not arrive in time."),

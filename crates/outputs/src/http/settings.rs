@@ -6,13 +6,15 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{Patience, Token};
+use super::{Patience, Token, Tokens};
 
 pub struct Settings {
     pub address: SocketAddr,
     pub tls: Option<TlsFiles>,
     pub plain: Plain,
+    /// The token that is good for everything.
     pub token: Option<Token>,
+    pub tokens: Option<Tokens>,
     /// Names, beside those of the address, by which clients may call this server.
     pub allowed_hosts: Vec<String>,
     /// Where requests are put on record; standard error if nowhere else.
@@ -48,6 +50,8 @@ pub enum SettingsError {
     BadToken,
     #[error("read the token from {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: io::Error },
+    #[error("{}: line {line}, column {column}: {message}", path.display())]
+    Tokens { path: PathBuf, line: usize, column: usize, message: String },
     #[error("{}: {message}", path.display())]
     Tls { path: PathBuf, message: String },
     #[error("open the audit log {}: {source}", path.display())]
@@ -66,7 +70,7 @@ impl SettingsError {
             }
             Self::BadToken => "make one: openssl rand -hex 32",
             Self::Bind { .. } => "choose another address",
-            Self::TokenFile { .. } | Self::Tls { .. } | Self::Audit { .. } => return None,
+            Self::TokenFile { .. } | Self::Tokens { .. } | Self::Tls { .. } | Self::Audit { .. } => return None,
         })
     }
 }
@@ -84,7 +88,7 @@ impl Settings {
         if self.tls.is_none() && !may_be_plain {
             return Err(SettingsError::NoTls { address });
         }
-        if self.token.is_none() && !is_local {
+        if self.token.is_none() && self.tokens.is_none() && !is_local {
             return Err(SettingsError::NoToken { address });
         }
         Ok(())
@@ -101,6 +105,7 @@ mod tests {
             tls: None,
             plain,
             token: token.map(|token| Token::new(token).unwrap()),
+            tokens: None,
             allowed_hosts: Vec::new(),
             audit_log: None,
             rate: 50,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuwhy_questions::find;
+use gpuwhy_questions::{Granted, find};
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents};
 use serde_json::json;
@@ -57,7 +57,7 @@ async fn findings(asker: &Arc<Asker>) -> Result<Vec<ResourceContents>, ErrorData
     let Some(question) = find("findings") else {
         return Err(ErrorData::internal_error("there is no question about findings", None));
     };
-    let asked = asker.ask(question, serde_json::Value::Null, Arc::new(|_, _| {})).await;
+    let asked = asker.ask(question, serde_json::Value::Null, Granted::only([]), Arc::new(|_, _| {})).await;
     let answer =
         asked.map_err(|refusal: Refusal| ErrorData::internal_error(refusal.to_string(), Some(refusal.to_json())))?;
     let json = answer.value.to_string();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::request::Parts;
-use gpuwhy_questions::{AskError, Question};
+use gpuwhy_questions::{AskError, Granted, Question};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams, GetPromptResponse,
     Implementation, ListPromptsResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fence::fenced;
 use super::{prompt, resources};
+use crate::http::Grant;
 use crate::{Answer, Asker, Progress, Refusal, catalog};
 
 /// A model reads an answer whole, so it has to be small.
@@ -59,7 +60,7 @@ impl McpServer {
             let _ = sender.try_send((done, what.to_owned()));
         });
         let (withdrawn, _listed) = self.calls.enter(&context);
-        let mut asking = std::pin::pin!(fitting(&self.asker, question, parameters, progress));
+        let mut asking = std::pin::pin!(fitting(&self.asker, question, parameters, granted(&context), progress));
         let mut last = -1.0;
         loop {
             tokio::select! {
@@ -143,12 +144,13 @@ async fn fitting(
     asker: &Arc<Asker>,
     question: &'static Question,
     mut parameters: Value,
+    granted: Granted,
     progress: Progress,
 ) -> Result<Arc<Answer>, Refusal> {
     let can_shrink = has_limit(question);
     let mut limit = usize::MAX;
     loop {
-        let answer = asker.ask(question, parameters.clone(), Arc::clone(&progress)).await?;
+        let answer = asker.ask(question, parameters.clone(), granted.clone(), Arc::clone(&progress)).await?;
         if answer.bytes <= MOST_BYTES {
             return Ok(answer);
         }
@@ -161,6 +163,14 @@ async fn fitting(
             parameters = Value::Object(Map::new());
         }
         parameters["limit"] = limit.into();
+    }
+}
+
+/// What a client may hear of: over HTTP it is what its token is for. On standard input it is who started this.
+fn granted(context: &RequestContext<RoleServer>) -> Granted {
+    match context.extensions.get::<Parts>() {
+        Some(parts) => parts.extensions.get().map_or(Granted::only([]), |grant: &Grant| grant.clusters.clone()),
+        None => Granted::All,
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpuwhy_model::Session;
-use gpuwhy_outputs::{Asker, Bounds, Fleet, Patience, Plain, Server, Settings, TlsFiles, Token};
+use gpuwhy_outputs::{Asker, Bounds, Fleet, Patience, Plain, Server, Settings, TlsFiles, Token, Tokens};
 use gpuwhy_questions::{Host, NoHost};
 use gpuwhy_store::{Options, Writer};
 use serde_json::{Value, json};
@@ -41,6 +41,8 @@ pub fn demo_trace(folder: &Path) -> PathBuf {
 /// How a server is started; what is not said is as by default.
 pub struct Start {
     pub token: Option<&'static str>,
+    /// The text of a file of tokens.
+    pub tokens: Option<&'static str>,
     pub rate: u32,
     pub bounds: Bounds,
     pub patience: Patience,
@@ -56,6 +58,7 @@ impl Default for Start {
     fn default() -> Self {
         Self {
             token: None,
+            tokens: None,
             rate: 100_000,
             bounds: Bounds::default(),
             patience: Patience::default(),
@@ -84,11 +87,17 @@ impl Start {
             Some(fleet) => Asker::of_fleet(fleet, self.bounds),
             None => Asker::new(vec![file], self.host, self.bounds),
         });
+        let tokens = self.tokens.map(|text| {
+            let path = folder.path().join("tokens.toml");
+            std::fs::write(&path, text).unwrap();
+            Tokens::read(&path).unwrap()
+        });
         let settings = Settings {
             address: "127.0.0.1:0".parse().unwrap(),
             tls: self.tls,
             plain: Plain::OnLoopback,
             token: self.token.map(|token| Token::new(token).unwrap()),
+            tokens,
             allowed_hosts: Vec::new(),
             audit_log: Some(folder.path().join("audit.log")),
             rate: self.rate,

@@ -2,19 +2,20 @@
 //! [`FLEET_QUESTIONS`].
 
 pub mod events;
+mod granted;
 pub mod nodes;
 pub mod stragglers;
 pub mod workers;
 
-use std::sync::MutexGuard;
-
 use clap::Args;
-use gpuwhy_fleet::{Cluster, Clusters};
+use gpuwhy_fleet::Cluster;
 use gpuwhy_model::UnixNs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AskError, Asked, Question};
+
+pub use granted::{Granted, GrantedClusters};
 
 /// In the order in which somebody would ask them.
 pub const FLEET_QUESTIONS: &[Question] = &[
@@ -51,14 +52,14 @@ pub struct Heard {
 impl Which {
     /// Reads the cluster, and says what the answer is based on.
     fn read<T>(&self, asked: &Asked<'_>, read: impl FnOnce(&Cluster, u64) -> T) -> Result<(Heard, T), AskError> {
-        let clusters: MutexGuard<'_, Clusters> = asked.clusters()?;
+        let clusters = asked.clusters()?;
         let known = || clusters.names().collect::<Vec<_>>().join(", ");
         let missing = || match &self.cluster {
+            _ if clusters.names().next().is_none() => {
+                AskError::NotFound { message: "nobody has told this fleet anything yet".to_owned() }
+            }
             Some(name) => {
                 AskError::NotFound { message: format!("no cluster {name:?} tells this fleet; there is {}", known()) }
-            }
-            None if clusters.names().next().is_none() => {
-                AskError::NotFound { message: "nobody has told this fleet anything yet".to_owned() }
             }
             None => AskError::Parameters { message: format!("cluster: there are several: {}", known()) },
         };

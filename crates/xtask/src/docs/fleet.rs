@@ -22,7 +22,7 @@ $ sudo GPUWHY_FLEET_TOKEN=... gpuwhy trace --fleet https://fleet:9470 --cluster 
 $ gpuwhy fleet ask stragglers --fleet https://fleet:9470 --token-file token
 ```
 
-The same questions are MCP tools at `/mcp` and `POST /api/v1/tools/NAME`, behind the same token, record of requests and limits as
+The same questions are MCP tools at `/mcp` and `POST /api/v1/tools/NAME`, behind the same [tokens](#who-may-ask-and-tell), record of requests and limits as
 [the doors](doors.md) of a trace. What is known is kept in memory: a fleet that is started anew knows again what nodes tell it within
 two seconds, and has forgotten what happened before.
 
@@ -47,6 +47,38 @@ and tells what it found, so that the answer to `stragglers` has the cause and th
 said last, for five minutes; then by its own ranks among themselves. A fleet that is away harms nobody: pauses
 between tries grow to half a minute, and the first push that it takes contains what it missed of the accounts.
 
+## Who may ask and tell
+
+`--token-file`, or `GPUWHY_TOKEN`, is one token that is good for everything. `gpuwhy fleet serve --tokens FILE` knows many, each for what it
+says; both work together.
+
+```toml
+[[token]]
+name = \"dashboards of west\"        # as the record of requests calls it
+token = \"...\"                      # or sha256 = \"64 digits\", or file = \"a file with it, beside this one\"
+roles = [\"ask\"]                    # \"ask\", \"tell\" or both
+clusters = [\"west\"]                # all clusters, if it is left out
+until = \"2026-12-31T00:00:00Z\"     # for ever, if it is left out
+
+[[token]]
+name = \"nodes of west\"
+file = \"secret-of-west\"
+roles = [\"tell\"]
+clusters = [\"west\"]
+per_node = true
+```
+
+- Whoever has a token of some clusters gets the same answers, over HTTP and over MCP, as if there were no others.
+- With `per_node` it is a secret that no node has. A node has the HMAC-SHA-256 of its name under it, which `gpuwhy fleet token --secret FILE
+  --node NAME` prints, and with that it tells as itself and as no other: `host.name` has to be the name that it sends as `Gpuwhy-Node`, as
+  `gpuwhy trace` does. Other senders set that header themselves.
+- To replace a token, add the next one beside it, give the old one an `until`, and take it away when that is over. The file and those that it
+  names are read again when they change, within a second of the next request. One that has become wrong changes nothing, and the log says why.
+- No token, a wrong one and one that has expired are 401, with `no_token` or `wrong_token`; a token that is not for this is 403, with
+  `wrong_role`, `foreign_cluster` or `foreign_node`. Of such a message nothing is taken. Each is a line of the
+  [record of requests](doors.md#what-is-checked), with the token's name (`default` is the one of `--token-file`).
+- A fleet that is being stopped answers what still comes with 503 and `Retry-After`; nodes tell it again once it is back.
+
 ## What nodes tell
 
 Every second and for each process that feeds a GPU, as metrics of OpenTelemetry over HTTP (`POST /v1/metrics`, protobuf), so that any
@@ -69,7 +101,7 @@ receiver can take them and anybody can send them. The process is the resource: `
     }
     text += "
 Not there yet: a store that outlasts the server and outgrows one machine, cost, jobs without collective operations, causes that
-nodes have in common, tokens for one cluster alone, pushes over gRPC, a page of the dashboard.
+nodes have in common, pushes over gRPC, a page of the dashboard.
 
 # Questions of the fleet
 ";

@@ -13,7 +13,9 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -28,21 +30,23 @@ RANKS, LATE = 4, 2
 def main() -> int:
     with fleet() as address:
         told_by_the_sdk(address)
+        told_over_grpc(address)
     told_to_another_receiver()
     return 0
 
 
 @contextmanager
 def fleet():
-    command = [GPUWHY, "fleet", "serve", "--addr", "127.0.0.1:0", "--audit-log", os.devnull]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        yield server.stderr.readline().split("://")[1].split("/")[0]
-        server.send_signal(signal.SIGINT)
-        assert server.wait(PATIENCE_S) == 0
-    finally:
-        server.kill()
-        server.wait()
+    with tempfile.TemporaryDirectory() as data:
+        command = [GPUWHY, "fleet", "serve", "--addr", "127.0.0.1:0", "--audit-log", os.devnull, "--data", data]
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            yield server.stderr.readline().split("://")[1].split("/")[0]
+            server.send_signal(signal.SIGINT)
+            assert server.wait(PATIENCE_S) == 0
+        finally:
+            server.kill()
+            server.wait()
 
 
 class Rank:
@@ -83,6 +87,33 @@ def told_by_the_sdk(address: str) -> None:
     for rank in ranks:
         rank.provider.shutdown()
     print(f"told by the SDK: {late[0]['node']} is late by {late[0]['at_a_time_ns'] / 1e6:.1f} ms of each operation")
+
+
+def told_over_grpc(address: str) -> None:
+    """By gRPC's own client, with OpenTelemetry's own messages, packed and not."""
+    for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
+        request = metrics_service_pb2.ExportMetricsServiceRequest()
+        told = request.resource_metrics.add()
+        for key, value in {"host.name": "over-grpc", "process.executable.name": "trainer"}.items():
+            told.resource.attributes.add(key=key).value.string_value = value
+        told.resource.attributes.add(key="process.pid").value.int_value = 4711
+        metrics = told.scope_metrics.add().metrics
+        metrics.add(name="gpuwhy.worker.gpu_idle").gauge.data_points.add(time_unix_nano=1 + compression.value, as_double=0.25)
+        metrics.add(name="trainer.own").gauge.data_points.add(time_unix_nano=1, as_double=1.0)
+        with grpc.insecure_channel(address) as channel:
+            service = metrics_service_pb2_grpc.MetricsServiceStub(channel)
+            answer = service.Export(request, timeout=PATIENCE_S, compression=compression)
+            assert answer.partial_success.rejected_data_points == 1, answer
+            try:
+                broken = channel.unary_unary("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export")
+                broken(b"\xff\xff\xff", timeout=PATIENCE_S)
+                raise AssertionError("nonsense was taken")
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+    command = [GPUWHY, "fleet", "ask", "workers", "over-grpc", "--json", "--fleet", f"http://{address}"]
+    workers = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["workers"]
+    assert [(one["pid"], one["gpu_idle"]) for one in workers] == [(4711, 0.25)], workers
+    print("told over gRPC: a worker's numbers, and what is nonsense is refused")
 
 
 def told_to_another_receiver() -> None:

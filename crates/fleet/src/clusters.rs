@@ -38,9 +38,22 @@ impl Clusters {
         self.by_name.keys().map(String::as_str)
     }
 
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Cluster)> {
+        self.by_name.iter().map(|(name, cluster)| (name.as_str(), cluster))
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = (&str, &mut Cluster)> {
+        self.by_name.iter_mut().map(|(name, cluster)| (name.as_str(), cluster))
+    }
+
     pub fn judge(&mut self, now_ns: u64) {
         self.judged_ns = now_ns;
         self.by_name.values_mut().for_each(|cluster| cluster.judge(now_ns));
+    }
+
+    /// Time has passed in which nobody could tell anything: nobody is gone for that.
+    pub fn wake(&mut self, now_ns: u64) {
+        self.by_name.values_mut().for_each(|cluster| cluster.wake(now_ns));
     }
 
     /// When ranks were compared last.

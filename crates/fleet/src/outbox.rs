@@ -1,7 +1,8 @@
 //! Digests on their way from the tracer to whoever sends them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::digest::Digest;
 
@@ -10,12 +11,13 @@ const MOST_SECONDS: usize = 60;
 
 /// One that a sink fills and a sender empties. Nobody waits for the other.
 #[derive(Clone, Debug, Default)]
-pub struct Outbox(Arc<Mutex<Waiting>>);
+pub struct Outbox(Arc<(Mutex<Waiting>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     seconds: VecDeque<Vec<Digest>>,
     lost: u64,
+    is_over: bool,
 }
 
 impl Outbox {
@@ -26,6 +28,20 @@ impl Outbox {
             let gone = waiting.seconds.pop_front().map_or(0, |second| second.len());
             waiting.lost += gone as u64;
         }
+        self.0.1.notify_all();
+    }
+
+    /// Waits for the next second, at most so long: false when there is none any more.
+    pub fn wait(&self, longest: Duration) -> bool {
+        let is_nothing = |waiting: &mut Waiting| waiting.seconds.is_empty() && !waiting.is_over;
+        let waited = self.0.1.wait_timeout_while(self.lock(), longest, is_nothing);
+        !waited.map_or_else(|poisoned| poisoned.into_inner().0.is_over, |(waiting, _)| waiting.is_over)
+    }
+
+    /// There will be no more.
+    pub fn end(&self) {
+        self.lock().is_over = true;
+        self.0.1.notify_all();
     }
 
     /// All that wait, the oldest first.
@@ -39,7 +55,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,5 +72,23 @@ mod tests {
         let taken = outbox.take();
         assert_eq!((taken.len(), taken[0].at_ns, outbox.lost()), (120, 40, 80));
         assert!(outbox.take().is_empty());
+    }
+
+    #[test]
+    fn whoever_waits_for_a_second_has_it_at_once() {
+        let (outbox, long) = (Outbox::default(), Duration::from_secs(600));
+        let other = outbox.clone();
+        let waiting = std::thread::spawn(move || {
+            let has_one = other.wait(long);
+            (has_one, other.take().len(), other.wait(long))
+        });
+        outbox.put(vec![Digest::default()]);
+        // It has taken it and waits for the next one.
+        while !outbox.lock().seconds.is_empty() {
+            std::thread::yield_now();
+        }
+        outbox.end();
+        assert_eq!(waiting.join().unwrap(), (true, 1, false));
+        assert!(Outbox::default().wait(Duration::ZERO));
     }
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use gpuwhy_capture::Problem;
+use gpuwhy_history::HistoryError;
 use gpuwhy_outputs::SettingsError;
 use gpuwhy_questions::AskError;
 use gpuwhy_store::{QueryError, StoreError};
@@ -58,6 +59,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return error.hint().map(str::to_owned);
         }
         if let Some(error) = cause.downcast_ref::<SettingsError>() {
+            return error.hint().map(str::to_owned);
+        }
+        if let Some(error) = cause.downcast_ref::<HistoryError>() {
             return error.hint().map(str::to_owned);
         }
         let store = cause.downcast_ref::<StoreError>().and_then(StoreError::hint);

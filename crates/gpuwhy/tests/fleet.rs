@@ -13,7 +13,7 @@ use gpuwhy_fleet::Digest;
 use gpuwhy_outputs::{FleetAddress, Push, Token};
 use gpuwhy_testbed::{LaunchLoop, Undisturbed};
 use serde_json::Value;
-use support::{Listening, Place, Tracing, gpuwhy, needs_root, number_so_far, output, wait_until};
+use support::{Listening, Place, Tracing, fleet_at, gpuwhy, needs_root, number_so_far, output, wait_until};
 
 const NODES: u32 = 3;
 const RANKS: u32 = 2 * NODES;
@@ -22,7 +22,7 @@ const LATE_RANK: u32 = 3;
 const LATE_FROM: u32 = 100;
 
 fn fleet() -> Listening {
-    Listening::start(gpuwhy(&["fleet", "serve", "--addr", "127.0.0.1:0"]))
+    Listening::fleet(&[])
 }
 
 fn ask(fleet: &Listening, question: &[&str]) -> Result<Value, String> {
@@ -105,7 +105,7 @@ fn root_a_fleet_that_is_away_harms_nobody_and_is_told_when_it_is_there() {
     job.go().unwrap();
     job.slice(Duration::from_secs(5)).unwrap();
     tracing.wait_for("the fleet is not told");
-    let fleet = Listening::start(gpuwhy(&["fleet", "serve", "--addr", &address]));
+    let fleet = Listening::start(fleet_at(&place.dir.path().join("fleet"), &address, &[]));
     job.slice(Duration::from_secs(8)).unwrap();
     let said = wait_until("the fleet is told", || ask(&fleet, &["workers", "alone"]).ok());
     assert!(said["workers"][0]["pid"].as_u64() == Some(pid.into()), "{said:#}");
@@ -122,7 +122,7 @@ fn what_is_no_fleet_and_one_that_does_not_answer_are_clear_errors() {
         (&["trace", "--cluster", "west"], 2, "--fleet"),
         (&["fleet", "serve", "--addr", "0.0.0.0:0"], 1, "without encryption"),
         (&["fleet", "ask", "stragglers", "--fleet", "http://127.0.0.1:9"], 1, "127.0.0.1:9"),
-        (&["fleet", "ask", "findings"], 2, "findings"),
+        (&["fleet", "ask", "nonsense"], 2, "nonsense"),
         (&["fleet", "ask", "workers"], 2, "<NODE>"),
     ] {
         let mut command = gpuwhy(arguments);
@@ -143,7 +143,7 @@ const KEY: &str = "key-of-the-nodes-of-west";
 /// A fleet with a file of tokens, which knows no other.
 fn fleet_with(tokens: &Path) -> Listening {
     let tokens = tokens.to_str().unwrap();
-    Listening::start(gpuwhy(&["fleet", "serve", "--addr", "127.0.0.1:0", "--tokens", tokens]))
+    Listening::fleet(&["--rate", "100000", "--tokens", tokens])
 }
 
 fn token(name: &str, secret: &str, more: &str) -> String {
@@ -248,12 +248,11 @@ fn tokens_are_replaced_while_the_fleet_runs() {
     wait_until("the new token is known", || told("new").ok());
     told("old").unwrap();
     std::fs::write(&tokens, tells("old", "until = \"2001-01-01T00:00:00Z\"") + &tells("new", "")).unwrap();
-    wait_until("the old token has expired", || told("old").err());
-    assert!(told("old").unwrap_err().contains("401"));
+    wait_until("the old token has expired", || told("old").err().filter(|why| why.contains("401")));
     std::fs::write(&tokens, "[[token]]\nname = \"newest\"\n").unwrap();
-    let looked = Instant::now();
-    wait_until("the file is looked at again", || (looked.elapsed() > Duration::from_secs(2)).then_some(told("new")))
-        .unwrap();
+    let written = Instant::now();
+    wait_until("the file is looked at again", || (written.elapsed() > Duration::from_secs(2)).then_some(()));
+    told("new").unwrap();
 }
 
 #[test]

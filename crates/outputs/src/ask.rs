@@ -196,7 +196,7 @@ impl Asker {
         control: Control,
     ) -> Result<Value, AskError> {
         let limits = Limits { time: self.bounds.time, ..Limits::default() };
-        let fleet = self.fleet.as_ref().map(|fleet| (fleet.clusters(), granted));
+        let fleet = self.fleet.as_ref().map(|fleet| (fleet.gathered(), granted));
         let asked = Asked { limits, control, fleet, ..Asked::new(&self.traces, self.host.as_ref()) };
         question.ask(parameters, &asked)
     }

@@ -54,6 +54,8 @@ pub enum Refusal {
     Malformed { message: String },
     #[error("the body is not of type application/x-protobuf")]
     NotProtobuf,
+    #[error("the body is not of type application/grpc")]
+    NotGrpc,
     #[error("the body is no message of OpenTelemetry: {message}")]
     BadMessage { message: String },
     #[error("the body has more than {most} bytes")]
@@ -86,6 +88,7 @@ impl Refusal {
             Self::WrongMethod => "wrong_method",
             Self::NotJson => "not_json",
             Self::NotProtobuf => "not_protobuf",
+            Self::NotGrpc => "not_grpc",
             Self::Malformed { .. } | Self::BadMessage { .. } | Self::BrokenBody => "malformed",
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::SlowBody => "slow_body",
@@ -105,7 +108,7 @@ impl Refusal {
             Self::WrongRole { .. } | Self::ForeignCluster { .. } | Self::ForeignNode { .. } => StatusCode::FORBIDDEN,
             Self::NoSuchPath => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotJson | Self::NotProtobuf => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::NotJson | Self::NotProtobuf | Self::NotGrpc => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TokenInUrl | Self::Malformed { .. } | Self::BadMessage { .. } | Self::BrokenBody => {
                 StatusCode::BAD_REQUEST
             }
@@ -132,6 +135,7 @@ impl Refusal {
             Self::NoSuchPath | Self::WrongMethod => "what there is: GET /api/v1/openapi.json",
             Self::NotJson => "send a JSON object with `Content-Type: application/json`",
             Self::NotProtobuf => "let the exporter send http/protobuf",
+            Self::NotGrpc => "let the exporter send grpc, or http/protobuf to /v1/metrics",
             Self::Malformed { .. } | Self::BadMessage { .. } | Self::BodyTooLarge { .. } => return None,
             Self::SlowBody | Self::BrokenBody => return None,
         })

@@ -8,7 +8,9 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gpuwhy_fleet::{Digest, Part, Worker};
+use gpuwhy_outputs::fleet::packed;
 use gpuwhy_outputs::{Fleet, FleetAddress, Mode, Push, PushError, Token};
+use http_body_util::BodyExt;
 use serde_json::json;
 use support::{Served, Start, TOKEN};
 
@@ -65,7 +67,7 @@ fn nodes_that_push_hear_how_their_ranks_stand_and_everybody_can_ask() {
     let said = served.ask("fleet.cluster.find_outlier_nodes", &json!({})).json();
     assert_eq!((&said["cluster"], &said["stragglers"][0]["node"]), (&json!("west"), &json!("b")), "{said:#}");
     let tools = served.get("/api/v1/tools/list").json();
-    assert!(tools["tools"].as_array().unwrap().iter().all(|tool| tool["name"] != "sql"), "{tools:#}");
+    assert!(tools["tools"].as_array().unwrap().iter().all(|tool| tool["name"] != "explain"), "{tools:#}");
     let said = served.mcp("tools/call", json!({"name": "stragglers", "arguments": {"cluster": "east"}}));
     assert!(said.to_string().contains("no cluster"), "{said:#}");
 }
@@ -115,7 +117,9 @@ fn what_is_no_message_or_too_much_is_refused_with_the_reason() {
     assert_eq!(status(&odd, b""), (400, "malformed".to_owned()));
     // A little that becomes much.
     assert_eq!(status(&gzip, &gzipped(&vec![0; 64 << 20])), (413, "body_too_large".to_owned()));
-    assert_eq!(status(PROTOBUF, &vec![0; 2 << 20]), (413, "body_too_large".to_owned()));
+    // One that says it is too long is not even read.
+    let head = "POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nContent-Length: 2097152\r\n\r\n";
+    assert_eq!(served.send_raw(head.as_bytes()).code(), "body_too_large");
     let empty = served.send_bytes("/v1/metrics", PROTOBUF, b"");
     assert_eq!(empty.status, 200);
     // A push that went well is one of thousands each second.
@@ -131,4 +135,78 @@ fn a_trace_of_one_host_takes_no_pushes() {
     assert_eq!((said.status, said.code().as_str()), (404, "no_such_question"));
     let told = push(&served, "a", None).tell(&[digest(0, 1, 0)]);
     assert!(matches!(told, Err(PushError::Refused(_))), "{told:?}");
+}
+
+/// A call of gRPC: the status over HTTP, that of the call, and what it says.
+async fn call(address: &str, path: &str, headers: &[(&str, &str)], message: &[u8]) -> (u16, Option<String>, Vec<u8>) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let framed = [&[1][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    let mut request = hyper::Request::post(format!("http://{address}{path}")).header("te", "trailers");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = http_body_util::Full::new(hyper::body::Bytes::from(framed));
+    let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
+    let (head, body) = answer.into_parts();
+    let collected = body.collect().await.unwrap();
+    let trailers = collected.trailers().cloned().unwrap_or_default();
+    let status = trailers.get("grpc-status").or_else(|| head.headers.get("grpc-status"));
+    let status = status.map(|status| status.to_str().unwrap().to_owned());
+    (head.status.as_u16(), status, collected.to_bytes().to_vec())
+}
+
+const GRPC: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-encoding", "gzip")];
+const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_speaks_grpc_is_heard_and_refused_in_its_own_way() {
+    let (fleet, served) = serving();
+    let address = served.address.to_string();
+    for second in 1..5 {
+        let told = packed("a", "west", &[digest(0, second, S / 2)]);
+        let (http, status, answer) = call(&address, METRICS, GRPC, &told).await;
+        assert_eq!((http, status.as_deref(), answer[0]), (200, Some("0"), 0));
+    }
+    assert_eq!(fleet.lock().clusters.find(Some("west")).unwrap().1.workers("a")[0].at_ns, 4 * S);
+    let nonsense = call(&address, METRICS, GRPC, &gzipped(b"\xff\xff\xff")).await;
+    assert_eq!((nonsense.0, nonsense.1.as_deref()), (200, Some("3")));
+    let bomb = call(&address, METRICS, GRPC, &gzipped(&vec![0; 64 << 20])).await;
+    assert_eq!((bomb.0, bomb.1.as_deref()), (200, Some("8")));
+    assert_eq!(call(&address, METRICS, &[], b"").await.0, 415);
+    assert_eq!(call(&address, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", GRPC, b"").await.0, 404);
+    let fleet = Fleet::default();
+    let served = Start { fleet: Some(fleet), token: Some(TOKEN), ..Start::default() }.serve();
+    let told = packed("a", "west", &[digest(0, 1, 0)]);
+    assert_eq!(call(&served.address.to_string(), METRICS, GRPC, &told).await.0, 401);
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [GRPC, &[("authorization", bearer.as_str())]].concat();
+    assert_eq!(call(&served.address.to_string(), METRICS, &headers, &told).await.1.as_deref(), Some("0"));
+}
+
+#[test]
+fn what_a_fleet_that_is_away_has_to_be_told_waits_and_comes_once() {
+    let data = tempfile::tempdir().unwrap();
+    let (fleet, keeping) = Fleet::open(data.path(), 1 << 30, None).unwrap();
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{address}");
+    let mut push = Push::new(FleetAddress { url, cluster: "west".to_owned(), node: "a".to_owned(), token: None });
+    let now_ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    for second in 1..=100 {
+        let at_ns = now_ns + second * S;
+        let _ = push.tell(&[Digest { at_ns, ..digest(0, second, S / 2) }]);
+    }
+    assert_eq!((push.waiting(), push.lost()), (100, 0));
+    let served = Start { fleet: Some(fleet), address: Some(address), ..Start::default() }.serve();
+    support::wait_until("all of it is told", || {
+        let _ = push.tell(&[]);
+        push.waiting() == 0
+    });
+    assert_eq!(push.lost(), 0);
+    keeping.finish().unwrap();
+    let said = served.ask("sql", &json!({"sql": "SELECT sum(told_ns) / 1000000000 FROM spans_10s"})).json();
+    assert_eq!(said["rows"], json!([[100]]), "{said:#}");
 }

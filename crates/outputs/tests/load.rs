@@ -3,11 +3,12 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpuwhy_outputs::{Bounds, Patience, TlsFiles};
+use gpuwhy_outputs::{Bounds, Fleet, Patience, TlsFiles};
+use gpuwhy_questions::Granted;
 use serde_json::json;
 use support::stdio::Assistant;
 use support::{ENDLESS, JSON, LIMIT, Reply, Served, Start, request, wait_until};
@@ -100,7 +101,7 @@ async fn a_call_over_stdio_can_be_cancelled() {
 fn those_who_wait_with_the_same_question_share_its_answer() {
     let served = Start { bounds: Bounds { at_once: 1, ..Bounds::default() }, ..Start::default() }.serve();
     let question = gpuwhy_questions::find("findings").unwrap();
-    let ask = || served.asker.ask(question, json!({}), Arc::new(|_, _| {}));
+    let ask = || served.asker.ask(question, json!({}), Granted::All, Arc::new(|_, _| {}));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (first, second, third) = runtime.block_on(async { tokio::join!(ask(), ask(), ask()) });
     let first = first.unwrap();
@@ -142,6 +143,24 @@ fn slow_loris_costs_a_place_for_a_while_only() {
     assert_eq!((reply.status, reply.code().as_str()), (408, "slow_body"));
     for stream in heads {
         assert_ne!(Reply::read(stream).status, 200);
+    }
+}
+
+#[test]
+fn http2_that_never_begins_costs_a_place_for_a_while_only() {
+    let patience = Patience { head: Duration::from_secs(2), ..Patience::default() };
+    let served = Start { patience, fleet: Some(Fleet::default()), ..Start::default() }.serve();
+    // Nothing, the beginning of a beginning, and a beginning after which nothing comes.
+    let beginnings: [&[u8]; 3] = [b"", b"PRI * HTTP/2.0\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"];
+    let streams = beginnings.map(|beginning| {
+        let mut stream = served.connect();
+        stream.write_all(beginning).unwrap();
+        stream
+    });
+    assert_eq!(served.get("/api/v1/health").status, 200);
+    for mut stream in streams {
+        // Until the other end closes.
+        let _ = stream.read_to_end(&mut Vec::new()).map_err(|error| assert_ne!(error.kind(), ErrorKind::WouldBlock));
     }
 }
 

@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use gpuwhy_fleet::{Digest, Part, Why, Worker};
 use gpuwhy_model::Severity;
 use gpuwhy_outputs::fleet::packed;
@@ -12,6 +15,11 @@ use serde_json::{Map, Value, json};
 use support::{JSON, Reply, Served, Start};
 
 const S: u64 = 1_000_000_000;
+/// A while ago.
+static BEGAN_NS: LazyLock<u64> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (now - Duration::from_secs(600)).as_nanos() as u64
+});
 const PROTOBUF: &[(&str, &str)] = &[("Content-Type", "application/x-protobuf"), ("Content-Encoding", "gzip")];
 
 const EVERYTHING: &str = "token-of-everything";
@@ -48,9 +56,13 @@ until = "2001-01-01T00:00:00Z"
 
 fn serving() -> (Fleet, Served) {
     let fleet = Fleet::default();
-    let (token, tokens) = (Some(EVERYTHING), Some(FILE));
-    let served = Start { fleet: Some(fleet.clone()), token, tokens, ..Start::default() }.serve();
+    let served = serving_of(&fleet);
     (fleet, served)
+}
+
+fn serving_of(fleet: &Fleet) -> Served {
+    let (token, tokens) = (Some(EVERYTHING), Some(FILE));
+    Start { fleet: Some(fleet.clone()), token, tokens, ..Start::default() }.serve()
 }
 
 /// What a rank of a job tells after so many seconds in each of which it has waited so long.
@@ -58,7 +70,7 @@ fn digest(job: u32, rank: u32, seconds: u64, waits_ns: u64) -> Digest {
     let (operations, waited_ns, done_ns) = (25 * seconds, waits_ns * seconds, seconds * S);
     let part = Part { communicator: u64::from(job), rank, ranks: 3, operations, waited_ns, done_ns };
     let worker = Worker { pid: job + rank, comm: format!("program-{job}"), ..Worker::default() };
-    Digest { at_ns: seconds * S, worker, parts: vec![part], ..Digest::default() }
+    Digest { at_ns: *BEGAN_NS + seconds * S, worker, parts: vec![part], ..Digest::default() }
 }
 
 fn push(served: &Served, cluster: &str, node: &str, token: &str) -> Push {
@@ -87,6 +99,7 @@ fn parameters(question: &Question, cluster: Option<&str>, node: &str) -> Value {
         let value = match (name.as_str(), about["type"].as_str()) {
             ("cluster", _) => cluster.map(Value::from),
             ("node", _) => Some(node.into()),
+            ("sql", _) => Some("SELECT node, comm FROM workers".into()),
             _ if !needed.contains(&name.as_str().into()) => None,
             (_, Some("integer" | "number")) => Some(1.into()),
             (_, Some("boolean")) => Some(true.into()),
@@ -115,14 +128,18 @@ fn two_clusters(fleet: &Fleet, served: &Served) {
         let why =
             Why { at_ns: S, cause: "lock-wait".to_owned(), severity: Severity::High, summary, culprit, place: None };
         let node = format!("node-of-{cluster}-2");
-        fleet.lock().cluster(cluster).unwrap().take_finding(&node, job + 2, why, 8 * S);
+        fleet.lock().clusters.cluster(cluster).unwrap().take_finding(&node, job + 2, why, 8 * S);
     }
 }
 
 #[test]
 fn a_token_of_one_cluster_never_hears_of_another_whatever_it_asks() {
-    let (fleet, served) = serving();
+    let data = tempfile::tempdir().unwrap();
+    let (fleet, keeping) = Fleet::open(data.path(), 1 << 30, None).unwrap();
+    let served = serving_of(&fleet);
     two_clusters(&fleet, &served);
+    // What has been told is in the files of both.
+    keeping.finish().unwrap();
     for ask in [ask, ask_as_tool] {
         for question in FLEET_QUESTIONS {
             let of = |token, cluster: Option<&str>, node: &str| {
@@ -184,7 +201,7 @@ fn who_tells_may_not_ask_and_who_asks_may_not_tell() {
     );
     let told = push(&served, "east", "a", TELLS).tell(&[digest(1, 0, 2, 0)]);
     assert!(matches!(&told, Err(PushError::Refused(why)) if why.contains("foreign_cluster")), "{told:?}");
-    assert_eq!(fleet.lock().names().collect::<Vec<_>>(), ["west"], "what is refused leaves nothing");
+    assert_eq!(fleet.lock().clusters.names().collect::<Vec<_>>(), ["west"], "what is refused leaves nothing");
     for token in [OVER, KEY, "a-token-nobody-has"] {
         let refused = ask(&served, token, "nodes", &json!({}));
         assert_eq!((refused.status, refused.code().as_str()), (401, "wrong_token"), "{token}");
@@ -222,7 +239,7 @@ fn a_node_tells_as_itself_and_as_no_other() {
     assert_eq!(send("/v1/logs", "a", &finding(Some("b"))), (403, "foreign_node".to_owned()));
     assert_eq!(send("/v1/logs", "a", &finding(None)), (403, "foreign_node".to_owned()));
     assert_eq!(send("/v1/logs", "a", &finding(Some("a"))).0, 200);
-    let nodes = fleet.lock().find(None).unwrap().1.nodes();
+    let nodes = fleet.lock().clusters.find(None).unwrap().1.nodes();
     assert_eq!(nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["a"]);
 }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gpuwhy_fleet::Clusters;
+use gpuwhy_history::Gathered;
 use gpuwhy_store::{Limits, Trace};
 
-use crate::fleet::{Granted, GrantedClusters};
+use crate::fleet::{Granted, GrantedFleet};
 use crate::reading::Reading;
 use crate::{AskError, Host, Part};
 
@@ -82,8 +82,8 @@ impl Default for Bulk {
 
 pub struct Asked<'a> {
     pub traces: &'a Traces,
-    /// The clusters that tell this fleet, where it is one that is asked, and which of them whoever asks may hear of.
-    pub fleet: Option<(&'a Mutex<Clusters>, Granted)>,
+    /// What a fleet knows, where it is one that is asked, and of which clusters whoever asks may hear.
+    pub fleet: Option<(&'a Mutex<Gathered>, Granted)>,
     pub host: &'a dyn Host,
     pub limits: Limits,
     pub bulk: Bulk,
@@ -105,11 +105,11 @@ impl<'a> Asked<'a> {
         Reading::new(trace, scope, self.limits)
     }
 
-    /// The clusters that tell this fleet, as far as whoever asks may hear of them.
-    pub fn clusters(&self) -> Result<GrantedClusters<'a>, AskError> {
+    /// What a fleet knows, as far as whoever asks may hear of it.
+    pub fn gathered(&self) -> Result<GrantedFleet<'a>, AskError> {
         let missing = || AskError::NotHere { message: "this is no fleet, only traces of one host".to_owned() };
         let (fleet, granted) = self.fleet.clone().ok_or_else(missing)?;
-        Ok(GrantedClusters { clusters: fleet.lock().unwrap_or_else(PoisonError::into_inner), granted })
+        Ok(GrantedFleet { gathered: fleet.lock().unwrap_or_else(PoisonError::into_inner), granted })
     }
 
     /// Fails when nobody waits for the answer any more.

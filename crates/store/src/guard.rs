@@ -48,7 +48,7 @@ const ALLOWED_PRAGMAS: &[&str] =
 
 /// Stops a query that takes too long or too much.
 #[derive(Clone, Default)]
-pub(crate) struct Guard(Arc<Mutex<State>>);
+pub struct Guard(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {

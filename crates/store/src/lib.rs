@@ -29,9 +29,12 @@ pub use each::Cells;
 pub use error::{QueryError, StoreError};
 pub use explanations::{KeptExplanation, keep_explanation};
 pub use filter::Filter;
+pub use guard::Guard;
 pub use merge::{Part, merge};
 pub use reader::Trace;
-pub use schema::{APPLICATION_ID, SCHEMA_VERSION, schema_markdown, view_columns};
+pub use schema::{
+    APPLICATION_ID, SCHEMA_VERSION, Table, describe, describing_tables, schema_markdown, table_markdown, view_columns,
+};
 pub use spans::{CallSpan, WaitSpan};
 pub use stack_times::{StackSum, StackSums, StackTime, StackTimes, StacksOf};
 pub use writer::{Options, Writer};

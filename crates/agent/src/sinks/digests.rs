@@ -30,6 +30,8 @@ struct Heard {
     rhythms: HashMap<ThreadId, Rhythm>,
     lost: u64,
     told_ns: u64,
+    /// What kinds of GPUs the host has, in the order of their numbers.
+    gpus: Vec<String>,
 }
 
 /// What a process does in this second.
@@ -47,8 +49,9 @@ struct Doing {
 }
 
 pub fn open(opening: &mut Opening<'_>) -> Result<Option<Box<dyn Sink>>> {
-    let outbox = opening.options.digests.clone();
-    Ok(outbox.map(|outbox| Box::new(Digests { outbox, heard: Heard::default() }) as Box<dyn Sink>))
+    let Some(outbox) = opening.options.digests.clone() else { return Ok(None) };
+    let heard = Heard { gpus: opening.session.gpus.iter().map(|line| model(line)).collect(), ..Heard::default() };
+    Ok(Some(Box::new(Digests { outbox, heard })))
 }
 
 impl Sink for Digests {
@@ -169,13 +172,23 @@ impl Heard {
                 continue;
             };
             let (comm, labels) = (comm.to_owned(), doing.labels.clone());
-            let worker = Worker { pid, comm, device: doing.device, labels };
+            let device = doing.device;
+            // Hosts have GPUs of one kind, unless they have not.
+            let number = device.or((self.gpus.len() == 1).then_some(0));
+            let gpu = number.and_then(|number| self.gpus.get(usize::from(number)).cloned());
+            let worker = Worker { pid, comm, device, gpu, labels };
             let lost = self.lost;
             digests.push(Digest { at_ns, worker, steps, step_ns, gpu_idle, gpu_busy, thread_time, parts, lost });
         }
         self.collectives.pass();
         digests
     }
+}
+
+/// What kind of GPU it is, by its line in a session: `NVIDIA H200 GPU-1234 0000:0a:00.0`.
+fn model(line: &str) -> String {
+    let (rest, _bus) = line.rsplit_once(' ').unwrap_or((line, ""));
+    rest.rsplit_once(' ').map_or(rest, |(model, _uuid)| model).to_owned()
 }
 
 impl Doing {
@@ -230,7 +243,8 @@ mod tests {
 
     impl Scene {
         fn new() -> Self {
-            let mut heard = Heard::default();
+            let gpus = ["A", "B", "C", "NVIDIA H200"].map(str::to_owned).to_vec();
+            let mut heard = Heard { gpus, ..Heard::default() };
             for (id, name) in (0..).zip(NAMES) {
                 let meaning = rows().find(|row| row.api.name == *name).unwrap().meaning();
                 let op = Name::Op { id: OpId(id), name, layer: Layer::Driver, meaning, runtime_name: None };
@@ -274,6 +288,10 @@ mod tests {
         let [one] = &digests[..] else { panic!("{digests:?}") };
         assert_eq!((one.worker.pid, one.worker.device, one.worker.labels["job"].as_str()), (41, Some(3), "llm"));
         assert_eq!((one.steps, one.step_ns), (25, Some(40 * MS)));
+        assert_eq!(
+            (one.worker.gpu.as_deref(), model("NVIDIA H200 GPU-1 0000:0a:00.0").as_str()),
+            (Some("NVIDIA H200"), "NVIDIA H200")
+        );
         assert!((one.gpu_idle - 0.625).abs() < 0.01 && (one.gpu_busy - 0.25).abs() < 0.01, "{one:?}");
         assert_eq!(one.thread_time[..3], [0.25, 0.25, 0.5], "{:?}", WaitReason::ALL[0]);
     }

@@ -1,5 +1,7 @@
 //! `gpuwhy fleet`: one place that hears all nodes of a cluster, and says which one holds the others up.
 
+mod rates;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use gpuwhy_outputs::{Asker, Bounds, Fleet as Gathered, Nodes, Plain, Server, Settings, Token, Tokens};
 use gpuwhy_questions::FLEET_QUESTIONS;
+use gpuwhy_questions::units::parse_size;
 
 use super::ask::{Asks, Chosen, page};
 use super::nodes::{answered, tell};
@@ -45,6 +48,15 @@ struct Serve {
     /// when it changes.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// The folder in which it keeps what it is told.
+    #[arg(long, value_name = "FOLDER", default_value = "gpuwhy-fleet")]
+    data: PathBuf,
+    /// How large that may become; the oldest goes first.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "32GB")]
+    max_size: u64,
+    /// What an hour of each kind of GPU costs, a TOML file: currency = "USD", other = 2.0, and under [gpus] H200 = 3.5.
+    #[arg(long, value_name = "FILE")]
+    rates: Option<PathBuf>,
     #[command(flatten)]
     security: Security,
 }
@@ -100,7 +112,9 @@ impl Serve {
     fn run(self) -> Result<ExitCode> {
         let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
         let settings = Settings { tokens, ..self.security.settings(self.addr, Plain::OnLoopback, false)? };
-        let fleet = Gathered::default();
+        settings.check()?;
+        let rates = self.rates.as_deref().map(rates::read).transpose()?;
+        let (fleet, keeping) = Gathered::open(&self.data, self.max_size, rates)?;
         let asker = Arc::new(Asker::of_fleet(fleet.clone(), Bounds::default()));
         until_signal(async |stop| {
             let server = Server::bind(settings, asker).await?;
@@ -116,6 +130,7 @@ impl Serve {
             server.serve(stop).await;
             Ok(())
         })?;
+        keeping.finish()?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -127,8 +142,8 @@ impl TokenOfNode {
     }
 }
 
-/// A question about a cluster takes no time to speak of.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A question about years takes a while.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl AskFleet {
     fn run(self) -> Result<ExitCode> {

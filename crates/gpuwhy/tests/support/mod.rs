@@ -269,6 +269,8 @@ impl Finished {
 pub struct Listening {
     child: Child,
     pub address: String,
+    /// Where it keeps something, and nobody else does.
+    _data: Option<TempDir>,
 }
 
 impl Listening {
@@ -282,8 +284,31 @@ impl Listening {
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
         // What it puts on record is taken off its hands.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        Self { child, address }
+        Self { child, address, _data: None }
     }
+
+    /// A fleet, which keeps what it is told in a folder of its own.
+    pub fn fleet(arguments: &[&str]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut listening = Self::start(fleet_at(data.path(), "127.0.0.1:0", arguments));
+        listening._data = Some(data);
+        listening
+    }
+
+    /// Ends it as a user does.
+    pub fn end(mut self) {
+        // SAFETY: a plain system call. The server has not been waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// A fleet that keeps what it is told in this folder.
+pub fn fleet_at(data: &Path, address: &str, arguments: &[&str]) -> Command {
+    let mut command = gpuwhy(&["fleet", "serve", "--addr", address, "--data", data.to_str().unwrap()]);
+    command.args(arguments);
+    command
 }
 
 impl Drop for Listening {

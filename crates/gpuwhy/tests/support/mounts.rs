@@ -21,6 +21,11 @@ impl Mount {
         Self::new("tmpfs", options, at).unwrap()
     }
 
+    pub fn resize(&self, size: &str) {
+        let options = format!("remount,{size}");
+        assert!(Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap().success());
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -21,6 +21,7 @@ const CLUSTER: &str = "gpuwhy.cluster";
 const PID: &str = "process.pid";
 const COMM: &str = "process.executable.name";
 const DEVICE: &str = "gpuwhy.device";
+const GPU: &str = "gpuwhy.gpu";
 const LABEL: &str = "gpuwhy.label.";
 
 /// More of anything is left out.
@@ -57,6 +58,7 @@ fn resource(node: &str, cluster: &str, worker: &Worker) -> Resource {
         attribute(COMM, worker.comm.as_str()),
     ];
     attributes.extend(worker.device.map(|device| attribute(DEVICE, u32::from(device))));
+    attributes.extend(worker.gpu.iter().map(|gpu| attribute(GPU, gpu.as_str())));
     attributes.extend(worker.labels.iter().map(|(key, value)| attribute(&format!("{LABEL}{key}"), value.as_str())));
     Resource { attributes }
 }
@@ -159,6 +161,7 @@ fn identity(resource: &Resource) -> Option<(String, String, Worker)> {
         pid,
         comm: text(&resource.attributes, COMM).unwrap_or_default(),
         device: whole(&resource.attributes, DEVICE).and_then(|device| u16::try_from(device).ok()),
+        gpu: text(&resource.attributes, GPU),
         labels: labels.take(MOST_LABELS).collect::<BTreeMap<String, String>>(),
     };
     Some((text(&resource.attributes, CLUSTER).unwrap_or_default(), node, worker))
@@ -289,7 +292,13 @@ mod tests {
         };
         Digest {
             at_ns: 77,
-            worker: Worker { pid, comm: "python".to_owned(), device: Some(3), labels: labels.into() },
+            worker: Worker {
+                pid,
+                comm: "python".to_owned(),
+                device: Some(3),
+                gpu: Some("NVIDIA H200".to_owned()),
+                labels: labels.into(),
+            },
             steps: 24,
             step_ns: Some(41_000_000),
             gpu_idle: 0.5,

@@ -8,7 +8,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 
 use super::SettingsError;
-use super::grants::{Grant, Grants};
+use super::grants::{Grant, Grants, TOLD_AT};
 use crate::Refusal;
 
 /// What clients have to know. It is never printed.
@@ -110,7 +110,8 @@ impl Entrance {
 
 /// The dashboard's files hold no data, and which version this is no secret.
 fn is_open(path: &str) -> bool {
-    path == "/api/versions" || !["/api", "/mcp", "/v1"].iter().any(|closed| path.starts_with(closed))
+    let closed = ["/api", "/mcp"].iter().chain(TOLD_AT);
+    path == "/api/versions" || !closed.into_iter().any(|closed| path.starts_with(closed))
 }
 
 /// The value of a header that is there once: of two, nobody knows which one another program would believe.
@@ -149,6 +150,7 @@ mod tests {
     use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::otlp::LOGS;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -207,6 +209,8 @@ mod tests {
         assert_eq!(admit("/api/v1/health", &[(HOST, "localhost")]), Err("no_token"));
         assert_eq!(admit("/api", &[(HOST, "localhost")]), Err("no_token"));
         assert_eq!(admit("/mcp/x", &[(HOST, "localhost")]), Err("no_token"));
+        assert_eq!(admit("/v1/logs", &[(HOST, "localhost")]), Err("no_token"));
+        assert_eq!(admit(LOGS.method, &[(HOST, "localhost")]), Err("no_token"));
         assert_eq!(admit("/api/versions", &[(HOST, "localhost")]), Ok(false));
         assert_eq!(admit("/", &[(HOST, "localhost")]), Ok(false));
     }

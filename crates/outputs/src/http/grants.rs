@@ -18,6 +18,8 @@ use crate::Refusal;
 
 /// The header in which an agent says which node it tells of.
 pub const NODE: &str = "gpuwhy-node";
+/// Where paths begin at which a fleet is told, over HTTP and over gRPC.
+pub const TOLD_AT: &[&str] = &["/v1/", "/opentelemetry."];
 /// What the token is called that is not of a file of tokens.
 const DEFAULT: &str = "default";
 
@@ -35,7 +37,7 @@ impl Role {
 
     /// What somebody does who wants this path.
     pub fn of(path: &str) -> Self {
-        if path.starts_with("/v1/") { Self::Tell } else { Self::Ask }
+        if TOLD_AT.iter().any(|told| path.starts_with(told)) { Self::Tell } else { Self::Ask }
     }
 
     pub fn as_str(self) -> &'static str {

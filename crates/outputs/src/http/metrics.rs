@@ -39,7 +39,9 @@ impl MetricsServer {
 
     pub async fn serve(self, registry: Shared, stop: CancellationToken) {
         let router = Router::new().route("/metrics", get(metrics)).with_state(registry);
-        accept::serve(self.listener, None, router, Patience::default(), accept::CONNECTIONS, stop, || {}).await;
+        let connection =
+            accept::Connection { tls: None, router, patience: Patience::default(), has_http2: false, stop };
+        accept::serve(self.listener, connection, accept::CONNECTIONS, || {}).await;
     }
 }
 

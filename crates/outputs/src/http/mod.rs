@@ -37,6 +37,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::routing::{get, post};
+use gpuwhy_history::Kind;
 use rmcp::ServerHandler;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,7 @@ use crate::Asker;
 use crate::Refusal;
 use crate::fleet;
 use crate::mcp::Calls;
+use crate::otlp::{LOGS, METRICS};
 
 pub use accept::allow_many_connections;
 pub(crate) use audit::Remark;
@@ -93,7 +95,7 @@ impl Server {
 
     async fn bind_around(settings: Settings, asker: Arc<Asker>, mcp: mcp::Mcp) -> Result<Self, SettingsError> {
         settings.check()?;
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
+        let tls = settings.tls.as_ref().map(|files| tls::acceptor(files, asker.fleet().is_some())).transpose()?;
         let audit = audit::Audit::open(settings.audit_log.as_deref())?;
         let address = settings.address;
         let cannot_bind = |source| SettingsError::Bind { address, source };
@@ -125,15 +127,15 @@ impl Server {
 
     /// Serves until `stop` is cancelled; then questions are withdrawn and connections end.
     pub async fn serve(self, stop: CancellationToken) {
-        let (router, patience) = (router(Arc::clone(&self.doors)), self.doors.patience);
-        let most = match self.doors.asker.fleet() {
-            Some(_) => {
-                allow_many_connections();
-                accept::CONNECTIONS_OF_FLEET
-            }
-            None => accept::CONNECTIONS,
-        };
-        accept::serve(self.listener, self.tls, router, patience, most, stop, || self.doors.asker.stop()).await;
+        let is_fleet = self.doors.asker.fleet().is_some();
+        if is_fleet {
+            allow_many_connections();
+        }
+        let most = if is_fleet { accept::CONNECTIONS_OF_FLEET } else { accept::CONNECTIONS };
+        let (tls, router, patience) = (self.tls, router(Arc::clone(&self.doors)), self.doors.patience);
+        // Only who tells a fleet speaks gRPC, which is HTTP/2.
+        let connection = accept::Connection { tls, router, patience, has_http2: is_fleet, stop };
+        accept::serve(self.listener, connection, most, || self.doors.asker.stop()).await;
         self.doors.audit.close();
     }
 }
@@ -147,8 +149,10 @@ fn router(doors: Arc<Doors>) -> Router {
         .route("/api/v1/sql", post(api::sql))
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/trace", get(whole::trace))
-        .route("/v1/metrics", post(fleet::metrics))
-        .route("/v1/logs", post(fleet::logs))
+        .route(METRICS.path, fleet::door(Kind::Metrics))
+        .route(LOGS.path, fleet::door(Kind::Logs))
+        .route(METRICS.method, fleet::grpc::door(Kind::Metrics))
+        .route(LOGS.method, fleet::grpc::door(Kind::Logs))
         .route("/mcp", post(mcp::post))
         .fallback(files::file)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)

@@ -50,6 +50,8 @@ pub struct Start {
     pub host: Arc<dyn Host>,
     /// Clusters, which are served instead of the trace.
     pub fleet: Option<Fleet>,
+    /// Where it listens, if not anywhere.
+    pub address: Option<SocketAddr>,
     /// Does something to the trace before it is served.
     pub prepare: fn(&Path),
 }
@@ -65,6 +67,7 @@ impl Default for Start {
             tls: None,
             host: Arc::new(NoHost),
             fleet: None,
+            address: None,
             prepare: |_| {},
         }
     }
@@ -93,7 +96,7 @@ impl Start {
             Tokens::read(&path).unwrap()
         });
         let settings = Settings {
-            address: "127.0.0.1:0".parse().unwrap(),
+            address: self.address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap()),
             tls: self.tls,
             plain: Plain::OnLoopback,
             token: self.token.map(|token| Token::new(token).unwrap()),

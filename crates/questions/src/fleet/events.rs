@@ -3,7 +3,7 @@ use gpuwhy_fleet::Event;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Heard, Which};
+use super::{Heard, Wanted, Which};
 use crate::{Ask, AskError, Asked, Length};
 
 /// What happened in the cluster, the newest first: ranks that became late or are late no more, nodes that came or went, and
@@ -17,6 +17,10 @@ pub struct Events {
     #[arg(long)]
     #[serde(default)]
     pub node: Option<String>,
+    /// Only of this kind: rank-became-late, node-gone, found.
+    #[arg(long)]
+    #[serde(default)]
+    pub kind: Option<String>,
     /// Only of the last part: 30s, 5m, 2h.
     #[arg(long, value_name = "TIME")]
     #[serde(default)]
@@ -47,13 +51,13 @@ impl Ask for Events {
     type Answer = WhatHappened;
 
     fn ask(&self, asked: &Asked<'_>) -> Result<WhatHappened, AskError> {
-        let limit = usize::try_from(self.limit.clamp(1, 50 * MOST)).unwrap_or(usize::MAX);
-        let (heard, events) = self.which.read(asked, |cluster, at_ns| {
-            let since_ns = self.since.map_or(0, |since| at_ns.saturating_sub(since.0.as_nanos() as u64));
-            let is_wanted =
-                |event: &&Event| event.at_ns >= since_ns && self.node.as_ref().is_none_or(|node| event.node == *node);
-            cluster.events().rev().filter(is_wanted).take(limit).cloned().collect()
-        })?;
+        let wanted = Wanted {
+            back_ns: self.since.map(|since| since.0.as_nanos() as u64),
+            node: self.node.as_deref(),
+            kind: self.kind.as_deref(),
+            most: usize::try_from(self.limit.clamp(1, 50 * MOST)).unwrap_or(usize::MAX),
+        };
+        let (heard, events) = self.which.events(asked, &wanted)?;
         Ok(WhatHappened { heard, events })
     }
 }

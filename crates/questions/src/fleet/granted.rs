@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 
-use gpuwhy_fleet::{Cluster, Clusters, UNNAMED};
+use gpuwhy_fleet::{Cluster, Rates, UNNAMED};
+use gpuwhy_history::{Gathered, HistoryError, Reading};
 
 /// The clusters that somebody may hear of, or tell of.
 #[derive(Clone, Debug)]
@@ -26,15 +27,15 @@ impl Granted {
     }
 }
 
-/// The clusters of a fleet that are granted. The others are as if they were not there.
-pub struct GrantedClusters<'a> {
-    pub(crate) clusters: MutexGuard<'a, Clusters>,
+/// What a fleet knows of the clusters that are granted. The others are as if they were not there.
+pub struct GrantedFleet<'a> {
+    pub(crate) gathered: MutexGuard<'a, Gathered>,
     pub(crate) granted: Granted,
 }
 
-impl GrantedClusters<'_> {
+impl GrantedFleet<'_> {
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.clusters.names().filter(|name| self.granted.has(name))
+        self.gathered.clusters.names().filter(|name| self.granted.has(name))
     }
 
     /// The one of this name; of no name, the only one there is.
@@ -44,12 +45,28 @@ impl GrantedClusters<'_> {
             Some(name) => known.find(|known| *known == name)?,
             None => known.next().filter(|_| known.next().is_none())?,
         };
-        self.clusters.find(Some(name))
+        self.gathered.clusters.find(Some(name))
     }
 
     /// When ranks were compared last.
     pub fn judged_ns(&self) -> u64 {
-        self.clusters.judged_ns()
+        self.gathered.clusters.judged_ns()
+    }
+
+    /// What is kept of one of them.
+    pub fn read(&self, cluster: &str) -> Result<Reading, HistoryError> {
+        let missing = || HistoryError::NotFound { cluster: cluster.to_owned() };
+        if self.granted.has(cluster) { self.gathered.read(cluster) } else { Err(missing()) }
+    }
+
+    /// Messages that were told and not kept.
+    pub fn not_kept(&self) -> u64 {
+        self.gathered.not_kept()
+    }
+
+    /// What an hour of a GPU costs.
+    pub fn rates(&self) -> Option<Rates> {
+        self.gathered.rates.clone()
     }
 }
 
@@ -65,12 +82,12 @@ mod tests {
 
     #[test]
     fn what_is_not_granted_is_not_there() {
-        let told = Mutex::new(Clusters::default());
+        let told = Mutex::new(Gathered::default());
         for name in ["west", "east", ""] {
-            told.lock().unwrap().cluster(name).unwrap();
+            told.lock().unwrap().clusters.cluster(name).unwrap();
         }
         let found = |granted, wanted: Option<&str>| {
-            let clusters = GrantedClusters { clusters: told.lock().unwrap(), granted };
+            let clusters = GrantedFleet { gathered: told.lock().unwrap(), granted };
             let names = clusters.names().collect::<Vec<_>>().join(" ");
             (clusters.find(wanted).map(|(name, _)| name.to_owned()), names)
         };

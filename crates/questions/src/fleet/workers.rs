@@ -35,6 +35,8 @@ pub struct Worker {
     pub pid: u32,
     pub comm: String,
     pub device: Option<u16>,
+    /// What kind of GPU it is.
+    pub gpu: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub steps: u32,
     pub step_ns: Option<u64>,
@@ -74,7 +76,7 @@ impl Ask for Workers {
 }
 
 fn worker(digest: &Digest) -> Worker {
-    let gpuwhy_fleet::Worker { pid, comm, device, labels } = digest.worker.clone();
+    let gpuwhy_fleet::Worker { pid, comm, device, gpu, labels } = digest.worker.clone();
     let [running, waiting_for_cpu, blocked @ ..] = digest.thread_time;
     let blocked = WaitReason::ALL.iter().zip(blocked).filter(|(_, share)| *share > 0.0);
     let part = |part: &gpuwhy_fleet::Part| Part {
@@ -89,6 +91,7 @@ fn worker(digest: &Digest) -> Worker {
         pid,
         comm,
         device,
+        gpu,
         labels,
         steps: digest.steps,
         step_ns: digest.step_ns,

@@ -40,7 +40,7 @@ pub struct Rows {
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
-pub(super) enum Cell {
+pub(crate) enum Cell {
     Null,
     Number(f64),
     Text(String),
@@ -67,7 +67,7 @@ impl Ask for Sql {
 }
 
 /// As many rows as were asked for, within what may be.
-pub(super) fn limits(rows: Option<u32>, asked: &Asked<'_>) -> Result<Limits, AskError> {
+pub(crate) fn limits(rows: Option<u32>, asked: &Asked<'_>) -> Result<Limits, AskError> {
     let most = asked.bulk.statement;
     let rows = rows.unwrap_or(DEFAULT_ROWS) as usize;
     if !(1..=most.rows).contains(&rows) {

@@ -10,7 +10,7 @@ pub fn schema_markdown() -> String {
     for kind in ["view", "table"] {
         page.push_str(&format!("\n# {}s\n", capitalized(kind)));
         for table in ALL.iter().filter(|table| table.kind() == kind) {
-            page.push_str(&section(table));
+            page.push_str(&table_markdown(table));
         }
     }
     page
@@ -38,7 +38,8 @@ fn capitalized(kind: &str) -> String {
     first.to_uppercase() + rest
 }
 
-fn section(table: &Table) -> String {
+/// A table as a part of a page.
+pub fn table_markdown(table: &Table) -> String {
     let rows: String = table.columns.iter().map(row).collect();
     format!(
         "\n## {}\n{}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n{rows}",

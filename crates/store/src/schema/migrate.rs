@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::{create_views, describe, drop_views, tables};
+use super::{ALL, create_views, describe, drop_views, tables};
 
 /// The newest layout this program knows. Files say which one they have in `PRAGMA user_version`. A version that adds tables
 /// and columns says so where they are declared, and here.
@@ -24,7 +24,7 @@ pub(crate) fn migrate(connection: &Connection, found: u32) -> rusqlite::Result<(
     indexes.try_for_each(|index| transaction.execute_batch(&index.create_sql()))?;
     create_views(&transaction)?;
     transaction.execute_batch("DELETE FROM schema_tables; DELETE FROM schema_columns;")?;
-    describe(&transaction)?;
+    describe(&transaction, ALL.iter())?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
 }

@@ -12,11 +12,13 @@ use std::sync::LazyLock;
 use gpuwhy_model::{CollectiveCapture, CollectiveReplay, CollectiveWait, Column, Record, TableFacts};
 use rusqlite::{Connection, params};
 
-pub use markdown::schema_markdown;
+pub use markdown::{schema_markdown, table_markdown};
 pub use migrate::SCHEMA_VERSION;
 pub(crate) use migrate::migrate;
-pub(crate) use table::{Table, otherwise};
+pub use table::Table;
+pub(crate) use table::otherwise;
 pub(crate) use tables::NOTE_KIND;
+pub use tables::describing_tables;
 
 /// "gpwy": marks a SQLite file as a trace.
 pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"gpwy");
@@ -35,7 +37,7 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     tables().try_for_each(|table| transaction.execute_batch(&table.create_sql()))?;
     tables::INDEXES.iter().try_for_each(|index| transaction.execute_batch(&index.create_sql()))?;
     create_views(&transaction)?;
-    describe(&transaction)?;
+    describe(&transaction, ALL.iter())?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
@@ -88,10 +90,11 @@ fn drop_views(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn describe(connection: &Connection) -> rusqlite::Result<()> {
+/// Says of each table what it is, in the file itself.
+pub fn describe<'t>(connection: &Connection, all: impl IntoIterator<Item = &'t Table>) -> rusqlite::Result<()> {
     let mut tables = connection.prepare("INSERT INTO schema_tables VALUES (?, ?, ?)")?;
     let mut columns = connection.prepare("INSERT INTO schema_columns VALUES (?, ?, ?, NULLIF(?, ''), ?)")?;
-    for table in ALL.iter() {
+    for table in all {
         let name = table.facts.name;
         tables.execute(params![name, table.kind(), table.facts.description])?;
         for column in &table.columns {

@@ -5,7 +5,7 @@ use std::iter;
 use gpuwhy_model::{CellType, Column, OwnOperands, Record, TableFacts};
 
 /// A table or view, as described in the file itself and in `docs/schema.md`.
-pub(crate) struct Table {
+pub struct Table {
     pub facts: TableFacts,
     pub columns: Vec<Column>,
     /// The statement that makes a view; `None` for a table.

@@ -40,6 +40,11 @@ pub(super) fn tables(own: &[&OwnOperands]) -> Vec<Table> {
     tables
 }
 
+/// The tables in which a file describes itself.
+pub fn describing_tables() -> impl Iterator<Item = Table> {
+    declared().into_iter().filter(|table| matches!(table.facts.name, "schema_tables" | "schema_columns"))
+}
+
 /// What a note of an older file is about: only its first word told.
 pub(crate) const NOTE_KIND: &str =
     "CASE WHEN text GLOB 'attached *' OR text GLOB 'tracing *' THEN 'attached' ELSE 'other' END";

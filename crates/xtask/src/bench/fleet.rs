@@ -1,12 +1,13 @@
 //! What nodes take of a fleet that hears them, and how soon it knows who holds others up. Nodes are simulated; their digests are
 //! made from a model of jobs and pushed over real sockets to the real server, as agents push them.
 
+mod day;
 mod real;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,17 +45,19 @@ pub fn run(place: &Place) -> Result<Value> {
     // Each node has one.
     allow_many_connections();
     let nodes = if place.quick { &NODES[..1] } else { &NODES[..] };
-    let counts = nodes.iter().map(|&nodes| measure(&binary, nodes)).collect::<Result<Vec<_>>>()?;
+    let counts = nodes.iter().map(|&nodes| measure(place, &binary, nodes)).collect::<Result<Vec<_>>>()?;
     let real = real::run(place, &binary)?;
+    let day = day::run(place, &binary)?;
     Ok(json!({
-        "real": real,
+        "real": real, "day": day,
         "ranks_of_node": RANKS_OF_NODE, "nodes_of_job": NODES_OF_JOB, "step_ns": STEP_NS, "late": LATE,
         "seconds": MEASURED.as_secs(), "counts": counts,
     }))
 }
 
-fn measure(binary: &Path, nodes: usize) -> Result<Value> {
-    let (server, address) = Gpuwhy::fleet(binary)?;
+fn measure(place: &Place, binary: &Path, nodes: usize) -> Result<Value> {
+    let data = tempfile::tempdir_in(&place.dir)?;
+    let (server, address) = Gpuwhy::fleet(binary, data.path())?;
     let world = World::new(nodes);
     thread::scope(|threads| {
         let ends = EndsWorld(&world);
@@ -88,6 +91,7 @@ fn measure(binary: &Path, nodes: usize) -> Result<Value> {
             "bytes_of_rank_and_second": bytes as f64 / (pushes.max(1) as usize * RANKS_OF_NODE) as f64,
             "cpu": cpu,
             "memory_mb": memory_mb,
+            "kept_mb": folder_mb(data.path())?,
             "push_p50_us": at(0.5), "push_p99_us": at(0.99),
             "false_alarms": false_alarms,
             "found_after_s": found.iter().map(|one| one.0).collect::<Vec<_>>(),
@@ -96,14 +100,20 @@ fn measure(binary: &Path, nodes: usize) -> Result<Value> {
     })
 }
 
+/// How much the files of a folder take, in megabytes.
+fn folder_mb(folder: &Path) -> Result<f64> {
+    let sizes = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len()));
+    Ok(sizes.sum::<Result<u64>>()? as f64 / 1e6)
+}
+
 /// Jobs of many nodes. All of it follows from the time, so that nobody waits for anybody.
 struct World {
     nodes: usize,
     began: Instant,
     is_over: AtomicBool,
     is_counted: AtomicBool,
-    /// The rank of the first job that is late, one more than its number; 0 for none.
-    late: AtomicU64,
+    /// Which rank of the first job is late, if any, from which second on. It is the same for all ranks, however late they tell.
+    late: Mutex<Vec<(u64, Option<u32>)>>,
     accounts: Vec<Mutex<Vec<Rank>>>,
     counted: Mutex<Counted>,
 }
@@ -180,12 +190,11 @@ impl World {
     fn digests(&self, node: usize, second: u64) -> Vec<Digest> {
         let (job, of_job) = (node / NODES_OF_JOB, node % NODES_OF_JOB);
         let ranks = (NODES_OF_JOB.min(self.nodes - job * NODES_OF_JOB) * RANKS_OF_NODE) as u32;
-        let late = self.late.load(Ordering::Relaxed);
+        let late = self.late_in(second);
         let mut accounts = self.accounts[node].lock().unwrap_or_else(PoisonError::into_inner);
         let one = |(local, account): (usize, &mut Rank)| {
             let rank = (of_job * RANKS_OF_NODE + local) as u32;
-            let is_late = job == 0 && late == u64::from(rank) + 1;
-            let others_wait = job == 0 && late > 0 && !is_late;
+            let others_wait = job == 0 && late.is_some_and(|late| late != rank);
             let late_ns = (STEP_NS as f64 * LATE) as u64;
             for _ in 0..STEPS {
                 account.operations += 1;
@@ -204,8 +213,13 @@ impl World {
             };
             let labels = [("job", format!("job-{job}")), ("rank", rank.to_string()), ("user", "somebody".to_owned())];
             let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-            let worker =
-                Worker { pid: 4000 + local as u32, comm: "python3".to_owned(), device: Some(local as u16), labels };
+            let worker = Worker {
+                pid: 4000 + local as u32,
+                comm: "python3".to_owned(),
+                device: Some(local as u16),
+                gpu: Some("NVIDIA H200".to_owned()),
+                labels,
+            };
             Digest {
                 at_ns: second * 1_000_000_000,
                 worker,
@@ -225,15 +239,14 @@ impl World {
     /// it was the right one alone.
     fn find_straggler(&self, address: &str, number: usize) -> Result<(f64, bool)> {
         let ranks = (NODES_OF_JOB.min(self.nodes) * RANKS_OF_NODE) as u64;
-        let rank = noise(number as u64) % ranks;
+        let rank = (noise(number as u64) % ranks) as u32;
         let mut connection = Connection::new(address);
         let mut stragglers = || -> Result<Vec<Value>> {
             let answer = connection.post("/api/v1/tools/stragglers", "application/json", b"{}")?;
             let said: Value = serde_json::from_slice(&answer)?;
             Ok(said["stragglers"].as_array().context("no stragglers")?.clone())
         };
-        let begun = Instant::now();
-        self.late.store(rank + 1, Ordering::Relaxed);
+        let begun = self.late_from_next_second(Some(rank));
         let found = loop {
             let found = stragglers()?;
             if !found.is_empty() {
@@ -243,12 +256,25 @@ impl World {
             thread::sleep(Duration::from_millis(50));
         };
         let after = begun.elapsed().as_secs_f64();
-        self.late.store(0, Ordering::Relaxed);
+        self.late_from_next_second(None);
         while !stragglers()?.is_empty() {
             ensure!(begun.elapsed() < 2 * LONGEST, "rank {rank} is late for ever");
             thread::sleep(Duration::from_millis(250));
         }
         Ok((after, found.len() == 1 && found[0]["rank"] == rank))
+    }
+
+    fn late_in(&self, second: u64) -> Option<u32> {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.iter().rev().find(|(from, _)| *from <= second).and_then(|(_, rank)| *rank)
+    }
+
+    /// Lets this rank be late, or none: when the first second begins that is so.
+    fn late_from_next_second(&self, rank: Option<u32>) -> Instant {
+        // What is told of a second is told after it.
+        let second = self.began.elapsed().as_secs() + 2;
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).push((second, rank));
+        self.began + Duration::from_secs(second - 1)
     }
 
     fn begin_counting(&self) {

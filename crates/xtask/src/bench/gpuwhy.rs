@@ -73,10 +73,22 @@ impl Gpuwhy {
         Ok((server, address.to_owned()))
     }
 
-    /// Hears nodes on this host, as many requests as there may be, and says where.
-    pub fn fleet(binary: &Path) -> Result<(Self, String)> {
+    /// Hears nodes on this host, as many requests as there may be, keeps that in a folder, and says where it listens.
+    pub fn fleet(binary: &Path, data: &Path) -> Result<(Self, String)> {
         let mut command = Command::new(binary);
-        command.args(["fleet", "serve", "--addr", "127.0.0.1:0", "--audit-log", "/dev/null", "--rate", "1000000"]);
+        command
+            .args([
+                "fleet",
+                "serve",
+                "--addr",
+                "127.0.0.1:0",
+                "--audit-log",
+                "/dev/null",
+                "--rate",
+                "1000000",
+                "--data",
+            ])
+            .arg(data);
         let (server, said) = Self::started(&mut command, &[HEARS])?;
         let address = said.split(HEARS).nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
         Ok((server, address.to_owned()))

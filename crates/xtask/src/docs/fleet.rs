@@ -23,8 +23,7 @@ $ gpuwhy fleet ask stragglers --fleet https://fleet:9470 --token-file token
 ```
 
 The same questions are MCP tools at `/mcp` and `POST /api/v1/tools/NAME`, behind the same [tokens](#who-may-ask-and-tell), record of requests and limits as
-[the doors](doors.md) of a trace. What is known is kept in memory: a fleet that is started anew knows again what nodes tell it within
-two seconds, and has forgotten what happened before.
+[the doors](doors.md) of a trace.
 
 ## Who is late
 
@@ -40,12 +39,48 @@ five seconds is gone, and its ranks are compared with nobody.
 
 A rank is compared with ranks, never with its own past: one that is slow from its first second is found.
 
+Workers that have no collective operations are compared by how long their steps take, over five seconds, with those of the same program in
+the same job (the label `job`), three of them at least. One is slow whose steps take at least 1.1 times as long as in the middle and six
+deviations more, five times in a row (among fewer than six: 1.25 times), and slow no more after ten seconds below that. A job in which
+all are slow has no slow worker.
+
+What at least nine of ten stragglers have is told with them, if they are three or more: a label that less than half of all workers have and
+that is late in half of its workers at least, such as a switch or a rack, or else their cause.
+
 ## What nodes are told in return
 
 The answer to each push says how the sender's ranks stand. A node whose rank is late explains the last ten seconds of its own trace
 and tells what it found, so that the answer to `stragglers` has the cause and the line. While the fleet is away a node goes by what it
 said last, for five minutes; then by its own ranks among themselves. A fleet that is away harms nobody: pauses
-between tries grow to half a minute, and the first push that it takes contains what it missed of the accounts.
+between tries grow to half a minute, and what it was to be told waits, packed, up to 8 MB, which are hours. Of what there is no room for the
+oldest goes, and the tracer says at its end how much that was.
+
+## What is kept
+
+`--data FOLDER` (`gpuwhy-fleet`) has a SQLite file for each cluster and a journal. A push goes into the journal before it is answered, and
+every ten seconds into the file. So the server may be killed at any time: what it acknowledged is there, once, also where it is told
+again. Where it cannot be written the answer says so (a partial success, as OpenTelemetry calls it), answers have `not_kept`, and who is late is
+told all the same. One process at a time writes a folder; a file of a newer version is left as it is.
+
+| table | kept for |
+|---|---|
+| `spans_10s` | two hours |
+| `spans_1m` | two days |
+| `spans_10m` | thirty days |
+| `spans_1h`, `events` | two years |
+
+When the folder becomes larger than `--max-size` (32 GB), the oldest goes first. A question about a time reads windows that are as fine as
+can be read in a short while. [The tables](#tables) are for `fleet ask sql` and any SQLite tool.
+
+What an hour of a GPU costs is in the file that is given as `--rates`:
+
+```toml
+currency = \"USD\"
+other = 2.0            # of kinds that are not named
+[gpus]
+H200 = 3.5             # by a part of the name that the GPU has: NVIDIA H200
+\"H100 NVL\" = 2.7
+```
 
 ## Who may ask and tell
 
@@ -82,9 +117,10 @@ per_node = true
 ## What nodes tell
 
 Every second and for each process that feeds a GPU, as metrics of OpenTelemetry over HTTP (`POST /v1/metrics`, protobuf), so that any
-receiver can take them and anybody can send them. The process is the resource: `host.name`, `gpuwhy.cluster`, `process.pid`,
-`process.executable.name`, `gpuwhy.device`, and its labels as `gpuwhy.label.*`. What is found is a log record (`POST /v1/logs`), as
-[`--otlp`](metrics.md) sends it.
+receiver can take them and anybody can send them; a fleet takes them over gRPC, too. The process is the resource: `host.name`, `gpuwhy.cluster`,
+`process.pid`, `process.executable.name`, `gpuwhy.device`, `gpuwhy.gpu` (what kind), and its labels as `gpuwhy.label.*`. What is found is
+a log record (`POST /v1/logs`), as [`--otlp`](metrics.md) sends it. The header `Gpuwhy-Sent-Ns` says when a message was sent, by the clock of
+its node: with that seconds which are told late lie where they belong.
 
 | metric | unit | kind | attributes | what it is |
 |---|---|---|---|---|
@@ -100,14 +136,15 @@ receiver can take them and anybody can send them. The process is the resource: `
         measured(&mut text, &results)?;
     }
     text += "
-Not there yet: a store that outlasts the server and outgrows one machine, cost, jobs without collective operations, causes that
-nodes have in common, pushes over gRPC, a page of the dashboard.
+Not there yet: a store that outgrows one machine, a page of the dashboard, alerts of the fleet.
 
 # Questions of the fleet
 ";
     for question in FLEET_QUESTIONS {
         questions::describe(&mut text, question)?;
     }
+    text += "\n# Tables\n\nOf a cluster's file. Times are nanoseconds since the Unix epoch.\n";
+    text += &gpuwhy_history::tables_markdown();
     Ok(Some(text))
 }
 
@@ -119,8 +156,8 @@ fn measured(text: &mut String, results: &Value) -> Result<()> {
          real sockets to the real server, each once a second for {} s. The model runs on the same machine, so that one CPU is left to the \
          server. Then a rank of the first job is late by {:.0} % of each of its steps of {:.2} s, several times; found is when `stragglers` \
          names somebody.\n\n\
-         | nodes | pushes a second | bytes of a rank and second | CPUs of the server | its memory | push, median | push, 99 of 100 | \
-         ranks named although on time | found after | the right one alone |\n|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
+         | nodes | pushes a second | bytes of a rank and second | CPUs of the server | its memory | on disk | push, median | push, 99 of 100 | \
+         ranks named although on time | found after | the right one alone |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
         with_real_tracers(&fleet["real"]),
         measured_on(results),
         fleet["ranks_of_node"],
@@ -135,18 +172,33 @@ fn measured(text: &mut String, results: &Value) -> Result<()> {
         let shortest = found.iter().copied().fold(f64::INFINITY, f64::min);
         writeln!(
             text,
-            "| {} | {:.0} | {:.0} | {:.2} | {:.0} MB | {:.1} ms | {:.1} ms | {} | {shortest:.1} to {longest:.1} s | {} of {} |",
+            "| {} | {:.0} | {:.0} | {:.2} | {:.0} MB | {:.0} MB | {:.1} ms | {:.1} ms | {} | {shortest:.1} to {longest:.1} s | {} of {} |",
             count["nodes"],
             number(&count["pushes_a_second"]),
             number(&count["bytes_of_rank_and_second"]),
             number(&count["cpu"]),
             number(&count["memory_mb"]),
+            number(&count["kept_mb"]),
             number(&count["push_p50_us"]) / 1e3,
             number(&count["push_p99_us"]) / 1e3,
             count["false_alarms"],
             count["right"],
             found.len(),
         )?;
+    }
+    let day = &fleet["day"];
+    writeln!(
+        text,
+        "\nA past of {} hours of {} nodes of {} ranks, written through the code that keeps what nodes tell, takes {:.0} MB. Questions about \
+         it, over HTTP, the fastest of three:\n\n| question | seconds |\n|---|---:|",
+        day["hours"],
+        day["nodes"],
+        fleet["ranks_of_node"],
+        number(&day["kept_mb"]),
+    )?;
+    for question in day["questions"].as_array().into_iter().flatten() {
+        let what = question["what"].as_str().unwrap_or_default();
+        writeln!(text, "| {what} | {:.2} |", number(&question["seconds"]))?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,7 +17,7 @@ use super::found::entry;
 use crate::print;
 use crate::top::{Asking, Pace};
 
-/// How often a fleet is told.
+/// A fleet is told each second as soon as it is over, and what else there is at least so often.
 const EVERY: Duration = Duration::from_secs(1);
 /// While a worker is late, this much of the trace is explained.
 const PACE: Pace = Pace { span: Duration::from_secs(10), every: Duration::from_secs(2) };
@@ -28,7 +27,7 @@ const STRAGGLER: &str = "straggler";
 
 /// Until this is dropped, a fleet is told.
 pub struct Fleet {
-    is_over: Arc<AtomicBool>,
+    outbox: Outbox,
     asking: Option<Asking>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,7 +37,7 @@ type Late = Arc<Mutex<BTreeSet<u32>>>;
 
 impl Fleet {
     pub fn start(address: FleetAddress, outbox: Outbox, file: &Path) -> Result<Self> {
-        let (late, is_over): (Late, Arc<AtomicBool>) = Default::default();
+        let late = Late::default();
         let (found, findings) = channel();
         let of_whom = Arc::clone(&late);
         let is_any_late = Arc::clone(&late);
@@ -49,20 +48,19 @@ impl Fleet {
             }
         };
         let asking = Asking::start(file.to_owned(), PACE, has_begun, tell);
-        let telling = Telling { push: Push::new(address), outbox, late, findings, mode: None, is_away: false };
-        let over = Arc::clone(&is_over);
-        let run = move || telling.run(&over);
+        let push = Push::new(address);
+        let telling = Telling { push, outbox: outbox.clone(), late, findings, mode: None, is_away: false };
+        let run = move || telling.run();
         let thread = thread::Builder::new().name("fleet".to_owned()).spawn(run).context("start to tell the fleet")?;
-        Ok(Self { is_over, asking: Some(asking), thread: Some(thread) })
+        Ok(Self { outbox, asking: Some(asking), thread: Some(thread) })
     }
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.outbox.end();
         drop(self.asking.take());
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -102,14 +100,25 @@ struct Telling {
 }
 
 impl Telling {
-    fn run(mut self, is_over: &AtomicBool) {
-        while !is_over.load(Ordering::Relaxed) {
-            thread::park_timeout(EVERY);
+    fn run(mut self) {
+        while self.outbox.wait(EVERY) {
             self.second();
+        }
+        // Nobody waits at the end for a fleet that is away.
+        if !self.is_away {
+            self.second();
+        }
+        let (lost, waiting) = (self.outbox.lost() + self.push.lost(), self.push.waiting());
+        if lost + waiting > 0 {
+            print::note(&format!(
+                "of what the fleet was to be told, {} seconds of workers and findings are lost",
+                lost + waiting
+            ));
         }
     }
 
     fn second(&mut self) {
+        self.push.tell_findings(self.findings.try_iter().collect());
         let told = self.push.tell(&self.outbox.take());
         let (mode, late) = self.push.late();
         if self.mode.replace(mode).is_some_and(|before| before != mode) {
@@ -117,9 +126,6 @@ impl Telling {
         }
         self.note(told);
         *lock(&self.late) = late.iter().map(|standing| standing.pid).collect();
-        let findings: Vec<LogEntry> = self.findings.try_iter().collect();
-        let told = self.push.tell_findings(findings);
-        self.note(told);
     }
 
     /// A fleet that goes away or says no is told once, and so is its return.

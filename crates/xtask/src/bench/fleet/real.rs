@@ -47,7 +47,8 @@ fn one(place: &Place, binary: &Path, hosts: &Hosts, late: Option<u32>) -> Result
     std::fs::write(&token, TOKEN)?;
     std::fs::write(folder.path().join("job"), unique_id())?;
     let mut serve = hosts.command(0, binary);
-    serve.args(["fleet", "serve", "--insecure-no-tls", "--audit-log", "/dev/null", "--addr", ADDRESS, "--token-file"]);
+    serve.args(["fleet", "serve", "--insecure-no-tls", "--audit-log", "/dev/null", "--addr", ADDRESS]);
+    serve.arg("--data").arg(folder.path().join("fleet")).arg("--token-file");
     let _fleet = Ending(serve.arg(&token).stderr(Stdio::null()).spawn().context("start the fleet")?);
     let nodes = (0..NODES)
         .map(|node| start_node(place, binary, hosts, folder.path(), node, late))

@@ -4,9 +4,10 @@
 //! attributes than these, is understood as far as names agree.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use gpuwhy_fleet::{
-    COMMUNICATOR, Digest, Part, QUANTITIES, Quantity, QuantityKind as Kind, RANK, RANKS, STATE, STATES, Told, Worker,
+    COMMUNICATOR, Digest, Part, QUANTITIES, Quantity, QuantityKind as Kind, RANK, RANKS, STATE, Told, Worker,
 };
 use gpuwhy_model::WaitReason;
 use prost::Message;
@@ -30,13 +31,11 @@ const MOST_LABELS: usize = 32;
 const MOST_WORKERS: usize = 1024;
 const MOST_POINTS: usize = 1024;
 
-fn state(at: usize) -> String {
-    match at {
-        0 => "running".to_owned(),
-        1 => "waiting_for_cpu".to_owned(),
-        at => format!("blocked_{}", WaitReason::ALL[at - 2].as_str()),
-    }
-}
+/// What a thread may do with its time, in the order of [`Digest::thread_time`].
+static STATE_NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let blocked = WaitReason::ALL.iter().map(|reason| format!("blocked_{}", reason.as_str()));
+    ["running".to_owned(), "waiting_for_cpu".to_owned()].into_iter().chain(blocked).collect()
+});
 
 /// What a node tells of its workers.
 pub fn encode(node: &str, cluster: &str, digests: &[Digest]) -> MetricsRequest {
@@ -81,10 +80,8 @@ fn metric(quantity: &Quantity, digest: &Digest) -> Option<Metric> {
         Kind::GpuIdle => one(digest.gpu_idle),
         Kind::GpuBusy => one(digest.gpu_busy),
         Kind::ThreadTime => {
-            let shares = (0..).zip(digest.thread_time).filter(|(_, share)| *share > 0.0);
-            shares
-                .map(|(index, share)| at(digest.at_ns, share, vec![attribute(STATE, state(index).as_str())]))
-                .collect()
+            let shares = STATE_NAMES.iter().zip(digest.thread_time).filter(|(_, share)| *share > 0.0);
+            shares.map(|(name, share)| at(digest.at_ns, share, vec![attribute(STATE, name.as_str())])).collect()
         }
         Kind::Operations => of_parts(|part| part.operations as f64),
         Kind::OperationsWait => of_parts(|part| part.waited_ns as f64 / 1e9),
@@ -154,8 +151,8 @@ fn identity(resource: &Resource) -> Option<(String, String, Worker)> {
     let node = text(&resource.attributes, NODE)?;
     let pid = u32::try_from(whole(&resource.attributes, PID)?).ok()?;
     let labels = resource.attributes.iter().filter_map(|one| {
-        let value = text(std::slice::from_ref(one), &one.key)?;
-        Some((one.key.strip_prefix(LABEL)?.chars().take(MOST_TEXT).collect(), value))
+        let label = one.key.strip_prefix(LABEL)?;
+        Some((within(label), text(std::slice::from_ref(one), &one.key)?))
     });
     let worker = Worker {
         pid,
@@ -193,7 +190,7 @@ fn read(kind: Kind, point: &NumberPoint, digest: &mut Digest) -> Option<()> {
         Kind::GpuBusy => digest.gpu_busy = share,
         Kind::ThreadTime => {
             let wanted = text(&point.attributes, STATE)?;
-            let at = (0..STATES).find(|&at| state(at) == wanted)?;
+            let at = STATE_NAMES.iter().position(|name| *name == wanted)?;
             digest.thread_time[at] = share;
         }
         Kind::Operations => part(point, digest)?.operations = value as u64,
@@ -221,9 +218,14 @@ fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
     attributes.iter().find(|one| one.key == key)?.value.as_ref()?.value.as_ref()
 }
 
+/// As much of a text as there is room for.
+fn within(text: &str) -> String {
+    if text.len() <= MOST_TEXT { text.to_owned() } else { text.chars().take(MOST_TEXT).collect() }
+}
+
 pub fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     match value(attributes, key)? {
-        Value::Text(text) if !text.is_empty() => Some(text.chars().take(MOST_TEXT).collect()),
+        Value::Text(text) if !text.is_empty() => Some(within(text)),
         Value::Whole(whole) => Some(whole.to_string()),
         _ => None,
     }
@@ -277,6 +279,7 @@ impl From<Told> for Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuwhy_fleet::STATES;
 
     fn digest(pid: u32) -> Digest {
         let mut thread_time = [0.0; STATES];

@@ -27,7 +27,7 @@ pub struct News {
     pub workers: Vec<Told>,
     pub events: Vec<Event>,
     /// What each worker told last, by its own clock: what is older has been counted.
-    pub told: Vec<(u64, u64)>,
+    pub told: HashMap<u64, u64>,
 }
 
 /// Who is late: in which communicator as which rank, or, where it waits for nobody, slow.

@@ -380,7 +380,7 @@ mod tests {
             let mut sums = Sums::default();
             (sums.0[0], sums.0[1]) = (10 * S, 3);
             news.sums.insert((window_ns, worker.id), sums);
-            news.told.push((worker.id, window_ns + WINDOW_NS));
+            news.told.insert(worker.id, window_ns + WINDOW_NS);
             news.workers.extend(is_first.then_some(worker));
         }
         news
